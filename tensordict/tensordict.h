@@ -1,0 +1,156 @@
+// TensorDict: an ordered tree of tensors under dotted paths, all leaves sharing leading batch dims.
+//
+// A TensorDict is a value that holds tensor handles: copying it shares the storage of every leaf, as copying a tensor
+// does, while adding, replacing or erasing a leaf in one copy is not seen by the other.
+//
+//   TensorDict td({{"obs", torch::zeros({4, 3})}, {"next.obs", torch::zeros({4, 3})}}, /*batch_size=*/{4});
+//   td.set("reward", torch::ones({4}));
+//   for (const auto& [path, leaf] : td.leaves()) std::cout << path << leaf.sizes() << '\n';
+//
+// Leaves keep the order in which their paths were first set. It is not for values that are no tensors.
+// Python: tensordict.TensorDict.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tensordict/key_table.h"
+
+namespace graft {
+
+class TensorDict {
+ public:
+  /// One leaf as iteration shows it.
+  struct Leaf {
+    const std::string& path;
+    const at::Tensor& value;
+  };
+  class Leaves;
+
+  /// Makes an empty tree without batch dims.
+  TensorDict() : TensorDict(std::vector<int64_t>{}) {}
+
+  /// Makes an empty tree whose leaves will have to start with the dims `batch_size`.
+  explicit TensorDict(std::vector<int64_t> batch_size);
+
+  /// Makes a tree from pairs of a dotted path and a tensor. The tensors are shared, not copied.
+  /// \throws c10::ValueError for a path that is malformed or given twice, and for every leaf, all listed at once,
+  ///     that is undefined or does not start with `batch_size`.
+  TensorDict(std::initializer_list<std::pair<std::string, at::Tensor>> leaves, std::vector<int64_t> batch_size = {});
+
+  /// The same from a list made at run time.
+  explicit TensorDict(const std::vector<std::pair<std::string, at::Tensor>>& leaves,
+                      std::vector<int64_t> batch_size = {});
+
+  /// Makes a tree with the keys of `keys` and one value per key, without copying the table.
+  /// \throws c10::ValueError as above.
+  TensorDict(std::shared_ptr<const KeyTable> keys, std::vector<at::Tensor> values,
+             std::vector<int64_t> batch_size = {});
+
+  // --- Reading
+
+  /// Returns the number of leaves.
+  std::size_t size() const { return values_.size(); }
+  bool empty() const { return values_.empty(); }
+
+  /// Returns the leading dims that every leaf shares.
+  const std::vector<int64_t>& batch_size() const { return batch_size_; }
+  int64_t batch_dims() const { return static_cast<int64_t>(batch_size_.size()); }
+
+  /// Returns the leaf at `path`. \throws c10::IndexError naming the keys there are, if it is absent.
+  const at::Tensor& at(std::string_view path) const;
+  const at::Tensor& operator[](std::string_view path) const { return at(path); }
+
+  /// Returns the leaf at `path`, or nullptr.
+  const at::Tensor* find(std::string_view path) const;
+
+  /// Says whether `path` is a leaf, or a node with leaves below it.
+  bool contains(std::string_view path) const;
+
+  /// Returns the part of the tree below `path`, its paths without that prefix; leaves are shared.
+  /// \throws c10::IndexError if nothing lies below `path`.
+  TensorDict subtree(std::string_view path) const;
+
+  /// Returns a range over the leaves as pairs of path and tensor, in order.
+  Leaves leaves() const;
+
+  /// Returns the tensors alone, in the order of the leaves.
+  const std::vector<at::Tensor>& values() const { return values_; }
+
+  /// Returns the table of paths, shared with every tree that was made from this one.
+  const std::shared_ptr<const KeyTable>& keys() const { return keys_; }
+
+  // --- Writing. None of these touches the data of a tensor.
+
+  /// Puts `value` at `path`, replacing a leaf or adding one at the end.
+  /// \throws c10::ValueError if the path is malformed or runs into a leaf or a subtree, or if `value` is undefined or
+  ///     does not start with the batch size. The tree is then as before.
+  void set(std::string_view path, at::Tensor value);
+
+  /// Puts every leaf of `tree` below `path`; leaves that were there and are not in `tree` stay.
+  /// \throws c10::ValueError as above; the tree is then as before.
+  void set(std::string_view path, const TensorDict& tree);
+
+  /// Removes the leaf at `path`, or all leaves below it. \throws c10::IndexError if there is none.
+  void erase(std::string_view path);
+
+  /// Replaces the batch size. \throws c10::ValueError listing every leaf that does not start with it.
+  void set_batch_size(std::vector<int64_t> batch_size);
+
+  /// Replaces all tensors and the batch size, keeping the paths: one value per leaf, in order.
+  /// \throws c10::ValueError as above; the tree is then as before.
+  void set_values(std::vector<at::Tensor> values, std::vector<int64_t> batch_size);
+
+ private:
+  KeyTable& editable_keys();
+
+  std::shared_ptr<const KeyTable> keys_;
+  std::vector<at::Tensor> values_;
+  std::vector<int64_t> batch_size_;
+};
+
+/// The range that TensorDict::leaves returns; valid as long as the tree is neither destroyed nor changed.
+class TensorDict::Leaves {
+ public:
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Leaf;
+    using difference_type = std::ptrdiff_t;
+    using pointer = void;
+    using reference = Leaf;
+
+    Iterator(const TensorDict* tree, std::size_t position) : tree_(tree), position_(position) {}
+    Leaf operator*() const { return {tree_->keys_->path(position_), tree_->values_[position_]}; }
+    Iterator& operator++() {
+      ++position_;
+      return *this;
+    }
+    friend bool operator==(const Iterator& a, const Iterator& b) { return a.position_ == b.position_; }
+
+   private:
+    const TensorDict* tree_;
+    std::size_t position_;
+  };
+
+  explicit Leaves(const TensorDict* tree) : tree_(tree) {}
+  Iterator begin() const { return {tree_, 0}; }
+  Iterator end() const { return {tree_, tree_->size()}; }
+  std::size_t size() const { return tree_->size(); }
+
+ private:
+  const TensorDict* tree_;
+};
+
+inline TensorDict::Leaves TensorDict::leaves() const { return Leaves(this); }
+
+}  // namespace graft
