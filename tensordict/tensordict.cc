@@ -105,6 +105,13 @@ TensorDict TensorDict::subtree(std::string_view path) const {
   return result;
 }
 
+TensorDict TensorDict::map(absl::FunctionRef<at::Tensor(const at::Tensor&)> function) const {
+  std::vector<at::Tensor> results;
+  results.reserve(size());
+  for (const at::Tensor& value : values_) results.push_back(function(value));
+  return TensorDict(keys_, std::move(results), batch_size_);
+}
+
 void TensorDict::set(std::string_view path, at::Tensor value) {
   check_one(path, value, batch_size_);
   if (const auto position = keys_->find(path)) {

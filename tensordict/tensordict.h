@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "tensordict/key_table.h"
 
 namespace graft {
@@ -80,14 +81,19 @@ class TensorDict {
   /// \throws c10::IndexError if nothing lies below `path`.
   TensorDict subtree(std::string_view path) const;
 
-  /// Returns a range over the leaves as pairs of path and tensor, in order.
-  Leaves leaves() const;
+  /// Returns a range over the leaves as pairs of path and tensor, in order. The range of a temporary keeps it alive.
+  Leaves leaves() const&;
+  Leaves leaves() &&;
 
   /// Returns the tensors alone, in the order of the leaves.
   const std::vector<at::Tensor>& values() const { return values_; }
 
   /// Returns the table of paths, shared with every tree that was made from this one.
   const std::shared_ptr<const KeyTable>& keys() const { return keys_; }
+
+  /// Applies `function` to every leaf, in order; the result has this tree's keys and batch size. See also map.h.
+  /// \throws c10::ValueError listing every new leaf that does not start with the batch size.
+  TensorDict map(absl::FunctionRef<at::Tensor(const at::Tensor&)> function) const;
 
   // --- Writing. None of these touches the data of a tensor.
 
@@ -118,7 +124,7 @@ class TensorDict {
   std::vector<int64_t> batch_size_;
 };
 
-/// The range that TensorDict::leaves returns; valid as long as the tree is neither destroyed nor changed.
+/// The range that TensorDict::leaves returns; valid as long as a tree that has a name is neither destroyed nor changed.
 class TensorDict::Leaves {
  public:
   class Iterator {
@@ -143,14 +149,18 @@ class TensorDict::Leaves {
   };
 
   explicit Leaves(const TensorDict* tree) : tree_(tree) {}
+  explicit Leaves(TensorDict&& tree)
+      : owned_(std::make_shared<const TensorDict>(std::move(tree))), tree_(owned_.get()) {}
   Iterator begin() const { return {tree_, 0}; }
   Iterator end() const { return {tree_, tree_->size()}; }
   std::size_t size() const { return tree_->size(); }
 
  private:
+  std::shared_ptr<const TensorDict> owned_;  // empty unless the tree was a temporary
   const TensorDict* tree_;
 };
 
-inline TensorDict::Leaves TensorDict::leaves() const { return Leaves(this); }
+inline TensorDict::Leaves TensorDict::leaves() const& { return Leaves(this); }
+inline TensorDict::Leaves TensorDict::leaves() && { return Leaves(std::move(*this)); }
 
 }  // namespace graft

@@ -1,0 +1,80 @@
+#include "functional/internal/leaf_redirect.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+namespace graft::internal {
+namespace {
+
+/// The one mode key above the transforms' own that LibTorch leaves free.
+constexpr auto kRedirectKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+thread_local const RedirectScope::Map* active_map = nullptr;
+/// The backward node that was running when the scope opened. Inside another one this thread runs a backward that was
+/// entered within the scope and knows its tensors already.
+thread_local const void* active_node = nullptr;
+
+const at::Tensor* find_leaf(const c10::IValue& value) {
+  if (!value.isTensor()) return nullptr;
+  const auto found = active_map->find(value.toTensor().unsafeGetTensorImpl());
+  return found == active_map->end() ? nullptr : &found->second;
+}
+
+bool holds_old_tensor(c10::ArrayRef<c10::IValue> list) {
+  return std::any_of(list.begin(), list.end(), [](const c10::IValue& element) { return find_leaf(element); });
+}
+
+/// Exchanges in one argument: a tensor, or a list of tensors some of which may be absent.
+void redirect(c10::IValue& argument) {
+  if (const at::Tensor* leaf = find_leaf(argument)) {
+    argument = *leaf;
+  } else if (argument.isList() && holds_old_tensor(argument.toListRef())) {
+    auto list = argument.toList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const c10::IValue element = list.get(i);
+      if (const at::Tensor* element_leaf = find_leaf(element)) list.set(i, *element_leaf);
+    }
+    argument = std::move(list);
+  }
+}
+
+void redirect_arguments(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard below(kRedirectKey);
+  // A thread may have been given the key, but not the map, of the thread that started it.
+  if (active_map != nullptr && torch::autograd::get_current_node().get() == active_node) {
+    const std::size_t count = op.schema().arguments().size();
+    std::for_each(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end(), redirect);
+  }
+  op.callBoxed(stack);
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&redirect_arguments>());
+}
+
+}  // namespace
+
+RedirectScope::RedirectScope(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs)
+    : outer_map_(active_map), outer_node_(active_node), key_(kRedirectKey) {
+  for (const auto& [old_tensor, leaf] : pairs) map_.insert_or_assign(old_tensor.unsafeGetTensorImpl(), leaf);
+  if (outer_map_ != nullptr) {
+    for (const auto& [old_tensor, leaf] : *outer_map_) map_.emplace(old_tensor, leaf_for(leaf));
+  }
+  active_map = &map_;
+  active_node = torch::autograd::get_current_node().get();
+}
+
+RedirectScope::~RedirectScope() {
+  active_map = outer_map_;
+  active_node = outer_node_;
+}
+
+at::Tensor RedirectScope::leaf_for(const at::Tensor& tensor) const {
+  const auto found = map_.find(tensor.unsafeGetTensorImpl());
+  return found == map_.end() ? tensor : found->second;
+}
+
+}  // namespace graft::internal

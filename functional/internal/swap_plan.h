@@ -1,0 +1,131 @@
+// SwapPlan: where every registered tensor of a module tree is held, found once and reused.
+//
+// NOTE: [When a plan is valid]
+// A plan keeps addresses of registry entries and of data members. They stay right as long as, from the root down,
+// every module has the class, the registries (their arrays, sizes and names) and the children that it had. `is_valid`
+// compares just that, and follows a child pointer only after its parent has been compared, so it never reads a module
+// that is gone. Members that can move in memory (the elements of a vector) are visited again to compare. That the
+// entry and its members still hold one tensor is not part of it: whoever swaps compares them slot by slot.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <typeindex>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "functional/internal/module_registry.h"
+#include "functional/internal/module_slots.h"
+#include "tensordict/key_table.h"
+
+namespace graft::internal {
+
+/// How a value can be installed in a slot.
+enum class Reach : uint8_t {
+  kMembers,   ///< entry and members are all known
+  kRegistry,  ///< forward reads no member: the entry is all there is
+  kUnknown,   ///< no known member holds it; forward keeps its own handle somewhere
+  kDetached,  ///< the member of that name holds a tensor that is registered nowhere
+};
+
+/// One handle in a data member.
+struct MemberHandle {
+  uint32_t module;   ///< index in SwapPlan::modules
+  uint32_t ordinal;  ///< position among the handles of that module, in visiting order
+  at::Tensor* address;
+};
+
+/// One entry of a registry, with the members that hold the same tensor.
+struct Slot {
+  uint32_t module;  ///< index in SwapPlan::modules
+  uint32_t position;
+  bool is_buffer;
+  Reach reach;
+  uint32_t first_member;  ///< range in SwapPlan::members
+  uint32_t member_count;
+  at::Tensor* entry;
+  std::string member_name;  ///< for kDetached: the member that disagrees
+};
+
+struct PlannedModule {
+  torch::nn::Module* module;
+  std::weak_ptr<torch::nn::Module> owner;  ///< empty if the root is not held by a shared_ptr
+  std::type_index type;
+  const ModuleSlots* slots;
+  std::string path;
+  const void* parameters;  ///< address of the array of entries
+  const void* buffers;
+  const void* children;
+  std::vector<std::string> parameter_names;
+  std::vector<std::string> buffer_names;
+  std::vector<torch::nn::Module*> child_modules;
+  std::vector<at::Tensor*> handles;  ///< every member handle, by ordinal
+};
+
+class SwapPlan {
+ public:
+  explicit SwapPlan(torch::nn::Module& root);
+
+  bool is_valid(torch::nn::Module& root) const;
+
+  const std::vector<PlannedModule>& modules() const { return modules_; }
+  const std::vector<Slot>& slots() const { return slots_; }
+
+  /// Members of a slot, as a half-open range.
+  const MemberHandle* members_begin(const Slot& slot) const { return members_.data() + slot.first_member; }
+  const MemberHandle* members_end(const Slot& slot) const { return members_begin(slot) + slot.member_count; }
+
+  /// Every dotted name there is, a shared module under each of its names; empty entries included.
+  const KeyTable& names() const { return names_; }
+  /// Returns the table of some of the names, given by their positions in ascending order. The last tables are
+  /// remembered, and with them the slots that they stand for.
+  std::shared_ptr<const KeyTable> keys_for(const std::vector<uint32_t>& positions);
+  /// The slot behind each name.
+  const std::vector<uint32_t>& slot_of_name() const { return slot_of_name_; }
+  /// Does every slot have one name? (Not if a module is shared.)
+  bool is_one_to_one() const { return slot_of_name_.size() == slots_.size(); }
+  /// Did two entries hold one tensor when the plan was made?
+  bool has_ties() const { return has_ties_; }
+
+  /// Returns the slots that the keys of a tree stand for, in order. The last tables are remembered, by identity.
+  /// \throws c10::IndexError listing every key that stands for nothing.
+  const std::vector<uint32_t>& slots_for(const std::shared_ptr<const KeyTable>& keys, std::string_view call);
+
+ private:
+  struct Mapping {
+    std::shared_ptr<const KeyTable> keys;  // held, so that the address is not used again
+    std::vector<uint32_t> slots;
+    std::vector<uint32_t> positions;  // in names(), if it was made by keys_for
+  };
+
+  void add_module(torch::nn::Module& module, const std::string& path, std::vector<const torch::nn::Module*>& ancestors);
+  void add_names(uint32_t module, const std::string& path);
+  void match_members();
+  const Mapping& remember(Mapping mapping);
+  std::string unknown_key_message(std::string_view key) const;
+
+  std::vector<PlannedModule> modules_;
+  std::vector<uint32_t> first_slot_of_module_;
+  std::vector<Slot> slots_;
+  std::vector<MemberHandle> members_;
+  KeyTable names_;
+  std::vector<uint32_t> slot_of_name_;
+  bool has_ties_ = false;
+  absl::flat_hash_map<const torch::nn::Module*, uint32_t> module_indices_;
+  std::map<std::string, uint32_t, std::less<>> module_of_path_;
+  std::vector<Mapping> mappings_;
+};
+
+/// Returns this thread's plan of `root`, made anew if there is none or if it is no longer valid.
+std::shared_ptr<SwapPlan> plan_for(torch::nn::Module& root);
+
+/// Drops this thread's plan of `root`, so that the next call makes a new one.
+void forget_plan(torch::nn::Module& root);
+
+}  // namespace graft::internal

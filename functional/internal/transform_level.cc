@@ -1,0 +1,121 @@
+#include "functional/internal/transform_level.h"
+
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/DynamicLayer.h>
+#include <ATen/functorch/TensorWrapper.h>
+
+namespace graft::internal {
+namespace {
+
+namespace functorch = at::functorch;
+
+functorch::RandomnessType to_functorch(Randomness randomness) {
+  switch (randomness) {
+    case Randomness::kError:
+      return functorch::RandomnessType::Error;
+    case Randomness::kSame:
+      return functorch::RandomnessType::Same;
+    case Randomness::kDifferent:
+      return functorch::RandomnessType::Different;
+  }
+  TORCH_INTERNAL_ASSERT(false, "not a Randomness: ", static_cast<int>(randomness));
+}
+
+int64_t push_grad_layer() {
+  return functorch::initAndPushDynamicLayer(functorch::TransformType::Grad, /*batch_size=*/std::nullopt,
+                                            /*randomness=*/std::nullopt,
+                                            /*prev_grad_mode=*/c10::GradMode::is_enabled(),
+                                            /*prev_fwd_grad_mode=*/std::nullopt,
+                                            /*functionalize_add_back_views=*/std::nullopt,
+                                            /*prev_inference_mode=*/c10::InferenceMode::is_enabled());
+}
+
+/// Returns the hidden dim of `tensor` at a level, as part of its implementation, or nullptr.
+functorch::BatchedTensorImpl* batched_at(const at::Tensor& tensor, int64_t level) {
+  auto* batched = functorch::maybeGetBatchedImpl(tensor);
+  return batched != nullptr && batched->level() == level ? batched : nullptr;
+}
+
+functorch::TensorWrapper* wrapper_at(const at::Tensor& tensor, int64_t level) {
+  auto* wrapper = functorch::maybeGetTensorWrapper(tensor);
+  return wrapper != nullptr && wrapper->level() == level ? wrapper : nullptr;
+}
+
+/// Returns the tensor that `tensor` wraps, or nullptr.
+const at::Tensor* wrapped_value(const at::Tensor& tensor) {
+  if (auto* batched = functorch::maybeGetBatchedImpl(tensor)) return &batched->value();
+  if (auto* wrapper = functorch::maybeGetTensorWrapper(tensor)) return &wrapper->value();
+  return nullptr;
+}
+
+bool requires_grad_on_any_level(const at::Tensor& tensor) {
+  for (const at::Tensor* value = &tensor; value != nullptr; value = wrapped_value(*value)) {
+    if (value->requires_grad()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TransformLevel::~TransformLevel() { functorch::popDynamicLayerAndDeleteMetadata(); }
+
+VmapLevel::VmapLevel(int64_t batch_size, Randomness randomness)
+    : TransformLevel(functorch::initAndPushDynamicLayer(functorch::TransformType::Vmap, c10::SymInt(batch_size),
+                                                        to_functorch(randomness))),
+      batch_size_(batch_size) {}
+
+at::Tensor VmapLevel::batch(const at::Tensor& tensor, int64_t dim) const {
+  return functorch::makeBatched(functorch::unwrapIfDead(tensor), dim, number());
+}
+
+at::Tensor VmapLevel::unbatch(const at::Tensor& tensor, int64_t dim) const {
+  const at::Tensor alive = functorch::unwrapIfDead(tensor);
+  if (const auto* batched = batched_at(alive, number())) {
+    return batched->bdim() == dim ? batched->value() : batched->value().movedim(batched->bdim(), dim);
+  }
+  auto sizes = alive.sizes().vec();
+  sizes.insert(sizes.begin() + dim, batch_size_);
+  return alive.unsqueeze(dim).expand(sizes);
+}
+
+bool VmapLevel::is_batched(const at::Tensor& tensor) const {
+  return batched_at(functorch::unwrapIfDead(tensor), number()) != nullptr;
+}
+
+GradLevel::GradLevel()
+    : TransformLevel(push_grad_layer()),
+      outer_grad_mode_(c10::GradMode::is_enabled()),
+      no_inference_mode_(c10::InferenceMode::is_enabled()
+                             ? std::optional<c10::InferenceMode>(std::in_place, /*enabled=*/false)
+                             : std::optional<c10::InferenceMode>()),
+      grad_mode_(/*enabled=*/true) {}
+
+at::Tensor GradLevel::wrap(const at::Tensor& tensor) const {
+  return functorch::makeTensorWrapper(functorch::unwrapIfDead(tensor), number());
+}
+
+at::Tensor GradLevel::unwrap(const at::Tensor& tensor) const {
+  const auto* wrapper = wrapper_at(tensor, number());
+  return wrapper != nullptr ? wrapper->value() : tensor;
+}
+
+bool GradLevel::requires_grad(const at::Tensor& tensor) const {
+  return wrapper_at(tensor, number()) != nullptr && tensor.requires_grad();
+}
+
+bool GradLevel::is_differentiated_outside(const at::Tensor& tensor) const {
+  return outer_grad_mode_ && requires_grad_on_any_level(unwrap(tensor));
+}
+
+bool is_batched(const at::Tensor& tensor) {
+  return tensor.defined() && functorch::maybeGetBatchedImpl(functorch::unwrapIfDead(tensor)) != nullptr;
+}
+
+bool is_grad_wrapped(const at::Tensor& tensor) {
+  const auto* wrapper = tensor.defined() ? functorch::maybeGetTensorWrapper(tensor) : nullptr;
+  return wrapper != nullptr && wrapper->is_alive();
+}
+
+int64_t depth() { return static_cast<int64_t>(functorch::getDynamicLayerStack().size()); }
+
+}  // namespace graft::internal

@@ -1,0 +1,24 @@
+// from_module: the registered tensors of a module as a TensorDict.
+#pragma once
+
+#include "tensordict/tensordict.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace graft {
+
+/// Which of a module's registered tensors to read.
+enum class State { kAll, kParameters, kBuffers };
+
+/// Returns the module's own tensors, nothing is copied, under dotted names: for each module its parameters, then its
+/// buffers, then its sub-modules, as they were registered. A shared module appears under each of its names. Names that
+/// hold nothing (the bias of a Linear without bias) and sub-modules without state are left out.
+///
+/// Reading twice gives trees that share one table of keys, which makes later calls with them cheaper.
+/// Take State::kParameters for a tree to differentiate: integer buffers have no gradient.
+/// Python: TensorDict.from_module. See also to_module, the inverse.
+TensorDict from_module(torch::nn::Module& module, State state = State::kAll);
+
+}  // namespace graft

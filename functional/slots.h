@@ -1,0 +1,41 @@
+// GRAFT_SLOTS: one line that tells Graft where a module of yours keeps its parameters.
+//
+// A LibTorch module holds each parameter twice: registered under a name, and in a data member that `forward` reads.
+// To swap a parameter both have to be set. Graft knows the members of every torch::nn module; for your own write,
+// outside any namespace and after the class,
+//
+//   struct NetImpl : torch::nn::Module { ... private: torch::Tensor w_; std::vector<torch::Tensor> layers_; };
+//   GRAFT_SLOTS(NetImpl, w_, layers_)
+//
+// Members may be private, and may be a Tensor, or a vector, array or optional of Tensor. List those that hold
+// registered parameters or buffers of this or of any other module; which is which is found by looking. Members of base
+// classes that have slots of their own, and sub-modules, need no mention.
+#pragma once
+
+#include "functional/internal/module_slots.h"
+
+/// Tells Graft which members of the module class `Type` hold registered tensors. See the head of this file.
+#define GRAFT_SLOTS(Type, ...) GRAFT_INTERNAL_SLOTS(Type, __COUNTER__, __VA_ARGS__)
+
+// The rest is how the macro works. Access is not checked for the arguments of an explicit instantiation: that is what
+// lets a line outside the class name its private members. The members are prefixed by a macro that calls itself again
+// until its arguments are used up.
+#define GRAFT_INTERNAL_SLOTS(Type, number, ...) GRAFT_INTERNAL_SLOTS_NUMBERED(Type, number, __VA_ARGS__)
+#define GRAFT_INTERNAL_SLOTS_NUMBERED(Type, number, ...)                                              \
+  namespace graft::internal {                                                                         \
+  namespace {                                                                                         \
+  struct SlotNames##number {                                                                          \
+    static constexpr std::string_view kList = #__VA_ARGS__;                                           \
+  };                                                                                                  \
+  }                                                                                                   \
+  template struct SlotRegistration<Type, SlotNames##number,                                           \
+                                   GRAFT_INTERNAL_EXPAND(GRAFT_INTERNAL_MEMBERS(Type, __VA_ARGS__))>; \
+  }
+#define GRAFT_INTERNAL_PARENTHESES ()
+#define GRAFT_INTERNAL_EXPAND(...) GRAFT_INTERNAL_EXPAND3(GRAFT_INTERNAL_EXPAND3(GRAFT_INTERNAL_EXPAND3(__VA_ARGS__)))
+#define GRAFT_INTERNAL_EXPAND3(...) GRAFT_INTERNAL_EXPAND2(GRAFT_INTERNAL_EXPAND2(GRAFT_INTERNAL_EXPAND2(__VA_ARGS__)))
+#define GRAFT_INTERNAL_EXPAND2(...) GRAFT_INTERNAL_EXPAND1(GRAFT_INTERNAL_EXPAND1(GRAFT_INTERNAL_EXPAND1(__VA_ARGS__)))
+#define GRAFT_INTERNAL_EXPAND1(...) __VA_ARGS__
+#define GRAFT_INTERNAL_MEMBERS(Type, first, ...) \
+  &Type::first __VA_OPT__(, GRAFT_INTERNAL_MEMBERS_AGAIN GRAFT_INTERNAL_PARENTHESES(Type, __VA_ARGS__))
+#define GRAFT_INTERNAL_MEMBERS_AGAIN() GRAFT_INTERNAL_MEMBERS

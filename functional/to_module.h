@@ -1,0 +1,87 @@
+// to_module: installs the leaves of a TensorDict in a module, for good or for a scope.
+//
+//   torch::nn::Linear module(3, 4);
+//   TensorDict params = from_module(*module);
+//   TensorDict zeros = zeros_like(params);
+//   {
+//     ToModuleGuard guard(zeros, *module);        // until the end of the block, whatever happens in it
+//     torch::Tensor y = module->forward(x);       // zeros
+//   }
+//   std::optional<TensorDict> old = to_module(zeros, *module);   // until someone writes again
+//   to_module(*old, *module);
+//
+// NOTE: [Two handles]
+// A LibTorch module holds each parameter twice: in its registry, and in a data member that `forward` reads. Both are
+// set. Graft knows the members of every torch::nn module; a class of yours needs one line, see functional/slots.h.
+//
+// Everything is checked before anything is written: after an exception the module is as it was. Leaves are shared,
+// never copied. Not for one call with other parameters: functional_call does that, for any module.
+// A module is swapped by one thread at a time, and no other thread may call its `forward` meanwhile.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "tensordict/tensordict.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace graft {
+
+namespace internal {
+class Installation;
+}
+
+struct ToModuleOptions {
+  /// true: what is installed has the `requires_grad` flag of what it replaces. A plain leaf enters as an alias that
+  /// shares its storage and its version counter; a leaf that requires grad, is batched by vmap, is wrapped by grad or
+  /// carries a forward-mode tangent enters as it is, so that derivatives reach it. Buffers enter as they are.
+  /// false: every leaf enters as it is.
+  bool preserve_module_state = true;
+
+  /// false: leaves may have other shapes than what they replace.
+  bool check_shapes = true;
+
+  /// false: to_module returns nothing, and saves the time to build the tree of old values.
+  bool return_swap = true;
+};
+
+/// Installs every leaf of `tree` under its dotted name in `module`. Parameters and buffers that `tree` does not name
+/// stay. Forgets the old values, except that it returns them; for a scope use ToModuleGuard.
+///
+/// \returns the old values under the names in `tree`, or nothing if `options.return_swap` is false. Names that held
+///     nothing (the bias of a Linear without bias) are left out.
+/// \throws c10::IndexError listing every name that `module` does not have.
+/// \throws c10::ValueError listing every leaf with another shape than what it would replace, every integer leaf where
+///     the parameter requires grad, every parameter in a class that needs GRAFT_SLOTS, and names of one shared module
+///     that are given different leaves.
+/// Python: TensorDict.to_module.
+std::optional<TensorDict> to_module(const TensorDict& tree, torch::nn::Module& module,
+                                    const ToModuleOptions& options = {});
+
+/// Installs the leaves as to_module does, until the guard is destroyed. Then every handle holds the very tensor that
+/// it held before, under the same name, in the same order, whatever happened to the module in between: values
+/// reassigned, entries unregistered, the module moved or cast. Names registered in between stay. Guards on one module
+/// unwind in reverse order, as blocks do.
+/// Python: `with tree.to_module(module):`.
+class [[nodiscard]] ToModuleGuard {
+ public:
+  /// \throws as to_module does; the module is then as it was.
+  ToModuleGuard(const TensorDict& tree, torch::nn::Module& module, const ToModuleOptions& options = {});
+  ~ToModuleGuard();
+  ToModuleGuard(const ToModuleGuard&) = delete;
+  ToModuleGuard& operator=(const ToModuleGuard&) = delete;
+
+  /// Returns the values that the guard will put back; names that held nothing are left out.
+  TensorDict swapped_out() const;
+
+  /// Returns what the module holds now under the guard's names, for instance a buffer that `forward` reassigned.
+  TensorDict current() const;
+
+ private:
+  std::unique_ptr<internal::Installation> installation_;
+};
+
+}  // namespace graft

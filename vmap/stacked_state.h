@@ -1,0 +1,52 @@
+// stack_module_state: the parameters and buffers of several like modules, stacked, for vmap.
+//
+//   std::vector<torch::nn::Linear> nets = ...;                         // m of them
+//   auto [params, buffers] = stack_module_state(nets);                 // leaves [m, ...]
+//   auto forward = [&](const TensorDict& p, const Tensor& x) { return functional_call(nets[0], p, x); };
+//   Tensor y = vmap(forward, {.in_dims = {0, std::nullopt}})(params, x);   // [m, b, o]
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "tensordict/tensordict.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace graft {
+
+/// The state of m modules of one class.
+struct StackedState {
+  TensorDict params;   ///< leaves [m, ...], batch size [m]; fresh, each requires grad as in the modules
+  TensorDict buffers;  ///< leaves [m, ...], batch size [m]
+};
+
+/// Modules by reference, made from a list of modules, holders or shared_ptrs.
+class ModuleList {
+ public:
+  template <typename Modules>
+  ModuleList(const Modules& modules) {  // NOLINT: any list of modules is a list of modules
+    for (const auto& module : modules) modules_.push_back(&*module);
+  }
+  absl::Span<torch::nn::Module* const> modules() const { return modules_; }
+
+ private:
+  std::vector<torch::nn::Module*> modules_;
+};
+
+/// Stacks copies of the parameters and of the buffers of `modules` along a new first dim. The modules share nothing
+/// with the result.
+/// \throws c10::ValueError if the list is empty, and listing every difference between the first module and another: in
+///     class, in train or eval mode, in names, shapes, dtypes, devices and requires_grad.
+/// Python: torch.func.stack_module_state. See also unstack_module_state, the inverse.
+StackedState stack_module_state(const ModuleList& modules);
+
+/// Copies member i of `state` into the parameters and buffers of the ith module, in place.
+/// \throws c10::ValueError if the number of modules is not that of the members, and listing every leaf that does not
+///     fit; nothing is copied then.
+void unstack_module_state(const StackedState& state, const ModuleList& modules);
+
+}  // namespace graft
