@@ -42,13 +42,16 @@ class StateTrees {
 
 namespace internal {
 
-/// The module behind a reference, a module holder such as torch::nn::Linear, or a shared_ptr.
+/// The module behind a reference, a module holder such as torch::nn::Linear, or a shared_ptr. A const holder holds a
+/// module that is not const, as a const pointer does.
 template <typename Handle>
 decltype(auto) module_behind(Handle& handle) {
   if constexpr (std::is_base_of_v<torch::nn::Module, std::remove_const_t<Handle>>) {
     return (handle);
+  } else if constexpr (requires { handle.ptr(); }) {
+    return (*handle.ptr());
   } else {
-    return *handle;
+    return (*handle);
   }
 }
 

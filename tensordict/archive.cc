@@ -136,8 +136,8 @@ TensorDict load(const std::string& file) {
     return from_ivalue(torch::jit::pickle_load(bytes));
   } catch (const std::exception& error) {
     const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-    TORCH_CHECK(false, "load: \"", file, "\" is not a whole file of save: ",
-                torch_error ? torch_error->what_without_backtrace() : error.what());
+    TORCH_CHECK(false, "load: \"", file,
+                "\" is not a whole file of save: ", torch_error ? torch_error->what_without_backtrace() : error.what());
   }
 }
 

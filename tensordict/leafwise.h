@@ -30,7 +30,7 @@ TensorDict to(const TensorDict& tree, at::ScalarType dtype);
 TensorDict to(const TensorDict& tree, at::Device device);
 
 /// Sets the flag of the tensors themselves, so every tree that shares them sees it.
-/// \throws c10::ValueError listing every leaf whose dtype has no gradients, if `requires_grad`; no flag is changed then.
+/// \throws c10::ValueError listing every leaf whose dtype has no gradients, if `requires_grad`; no flag is changed.
 const TensorDict& requires_grad_(const TensorDict& tree, bool requires_grad = true);
 
 }  // namespace graft

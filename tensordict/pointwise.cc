@@ -72,44 +72,42 @@ Tensors operands_in_place(const char* call, const TensorDict& left, const Tensor
     }
   }
   const std::string text = problems.str();
-  TORCH_CHECK_VALUE(text.empty(), call, ": these leaves of the second tree do not fit the first, which is unchanged:",
-                    text);
+  TORCH_CHECK_VALUE(text.empty(), call,
+                    ": these leaves of the second tree do not fit the first, which is unchanged:", text);
   return values;
 }
 
 // One operation on two operands: a type that holds it for all leaves and for one, and the operators that use it.
-#define GRAFT_ARITHMETIC(Operation, symbol, name)                                            \
-  struct Operation {                                                                         \
-    template <typename Right>                                                                \
-    static Tensors fused(const Tensors& left, const Right& right) {                          \
-      return at::_foreach_##name(left, right);                                               \
-    }                                                                                        \
-    template <typename Right>                                                                \
-    static void fused_(const Tensors& left, const Right& right) {                            \
-      at::_foreach_##name##_(left, right);                                                   \
-    }                                                                                        \
-    template <typename Right>                                                                \
-    static at::Tensor single(const at::Tensor& left, const Right& right) {                   \
-      return left.name(right);                                                               \
-    }                                                                                        \
-    template <typename Right>                                                                \
-    static void single_(const at::Tensor& left, const Right& right) {                        \
-      left.name##_(right);                                                                   \
-    }                                                                                        \
-  };                                                                                         \
-  }                                                                                          \
-  TensorDict operator symbol(const TensorDict& left, const TensorDict& right) {              \
-    return apply<Operation>(left, aligned_values("operator" #symbol, left, right));          \
-  }                                                                                          \
-  TensorDict operator symbol(const TensorDict& left, const at::Scalar& right) {              \
-    return apply<Operation>(left, right);                                                    \
-  }                                                                                          \
-  TensorDict& operator symbol##=(TensorDict& left, const TensorDict& right) {                \
-    return apply_<Operation>(left, operands_in_place("operator" #symbol "=", left, right));  \
-  }                                                                                          \
-  TensorDict& operator symbol##=(TensorDict& left, const at::Scalar& right) {                \
-    return apply_<Operation>(left, right);                                                   \
-  }                                                                                          \
+#define GRAFT_ARITHMETIC(Operation, symbol, name)                                                                      \
+  struct Operation {                                                                                                   \
+    template <typename Right>                                                                                          \
+    static Tensors fused(const Tensors& left, const Right& right) {                                                    \
+      return at::_foreach_##name(left, right);                                                                         \
+    }                                                                                                                  \
+    template <typename Right>                                                                                          \
+    static void fused_(const Tensors& left, const Right& right) {                                                      \
+      at::_foreach_##name##_(left, right);                                                                             \
+    }                                                                                                                  \
+    template <typename Right>                                                                                          \
+    static at::Tensor single(const at::Tensor& left, const Right& right) {                                             \
+      return left.name(right);                                                                                         \
+    }                                                                                                                  \
+    template <typename Right>                                                                                          \
+    static void single_(const at::Tensor& left, const Right& right) {                                                  \
+      left.name##_(right);                                                                                             \
+    }                                                                                                                  \
+  };                                                                                                                   \
+  }                                                                                                                    \
+  TensorDict operator symbol(const TensorDict& left, const TensorDict& right) {                                        \
+    return apply<Operation>(left, aligned_values("operator" #symbol, left, right));                                    \
+  }                                                                                                                    \
+  TensorDict operator symbol(const TensorDict& left, const at::Scalar& right) {                                        \
+    return apply<Operation>(left, right);                                                                              \
+  }                                                                                                                    \
+  TensorDict& operator symbol##=(TensorDict& left, const TensorDict& right) {                                          \
+    return apply_<Operation>(left, operands_in_place("operator" #symbol "=", left, right));                            \
+  }                                                                                                                    \
+  TensorDict& operator symbol##=(TensorDict& left, const at::Scalar& right) { return apply_<Operation>(left, right); } \
   namespace {
 
 GRAFT_ARITHMETIC(Add, +, add)

@@ -2,9 +2,10 @@
 //
 //   TensorDict step = params - 0.1 * gradients;
 //
-// The operators mean what at::Tensor's do, leaf by leaf: leaves broadcast, dtypes are promoted, gradients flow. The second
-// tree is aligned to the first by path; the result has the keys, order and batch size of the first. Each operator is one
-// fused multi-tensor operation; inside vmap and grad, which have no rules for those, it is one operation a leaf.
+// The operators mean what at::Tensor's do, leaf by leaf: leaves broadcast, dtypes are promoted, gradients flow. The
+// second tree is aligned to the first by path; the result has the keys, order and batch size of the first. Each
+// operator is one fused multi-tensor operation; inside vmap and grad, which have no rules for those, it is one
+// operation a leaf.
 //
 // Every operator between trees throws c10::ValueError listing the keys that only one of them has.
 #pragma once

@@ -130,8 +130,7 @@ std::vector<TensorDict> unbind(const TensorDict& tree, int64_t dim) {
 TensorDict index(const TensorDict& tree, std::initializer_list<TensorIndex> indices) {
   const std::vector<TensorIndex> spelled_out = spell_out(indices, tree.batch_dims());
   // A tensor of the batch size alone shows what becomes of it, also where the tree is empty.
-  const at::Tensor sample =
-      tree.empty() ? at::zeros({1}).expand(tree.batch_size()) : tree.values().front();
+  const at::Tensor sample = tree.empty() ? at::zeros({1}).expand(tree.batch_size()) : tree.values().front();
   const int64_t other_dims = sample.dim() - tree.batch_dims();
   const at::Tensor indexed = sample.index(spelled_out);
   std::vector<at::Tensor> values;

@@ -40,8 +40,8 @@ TensorDict cat(const std::vector<TensorDict>& members, int64_t dim = 0);
 /// See also stack, its inverse.
 std::vector<TensorDict> unbind(const TensorDict& tree, int64_t dim = 0);
 
-/// Indexes the batch dims of every leaf, as at::Tensor::index does. The leaves are views where at::Tensor's would be: for
-/// integers, slices, None and Ellipsis, which stands for the batch dims that are left.
+/// Indexes the batch dims of every leaf, as at::Tensor::index does. The leaves are views where at::Tensor's would be:
+/// for integers, slices, None and Ellipsis, which stands for the batch dims that are left.
 /// \throws c10::IndexError if that is more than the batch dims have, or out of range.
 TensorDict index(const TensorDict& tree, std::initializer_list<at::indexing::TensorIndex> indices);
 

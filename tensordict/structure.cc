@@ -88,7 +88,8 @@ bool equal(const TensorDict& left, const TensorDict& right) {
 }
 
 bool allclose(const TensorDict& left, const TensorDict& right, double rtol, double atol) {
-  return all_leaves(left, right, [&](const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, rtol, atol); });
+  return all_leaves(left, right,
+                    [&](const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, rtol, atol); });
 }
 
 }  // namespace graft

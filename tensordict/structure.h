@@ -26,8 +26,8 @@ struct MismatchOptions {
   std::optional<int64_t> free_dim = std::nullopt;
 };
 
-/// Lists every difference of `got` from `expected`: keys that are missing or unexpected, and each leaf of another shape,
-/// dtype, device or requires_grad.
+/// Lists every difference of `got` from `expected`: keys that are missing or unexpected, and each leaf of another
+/// shape, dtype, device or requires_grad.
 /// \returns one line a leaf, each starting with a line feed as messages show it; empty if there is no difference.
 std::string describe_mismatch(const TensorDict& got, const TensorDict& expected, const MismatchOptions& options = {});
 

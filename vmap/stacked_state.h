@@ -6,7 +6,6 @@
 //   Tensor y = vmap(forward, {.in_dims = {0, std::nullopt}})(params, x);   // [m, b, o]
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -29,7 +28,13 @@ class ModuleList {
  public:
   template <typename Modules>
   ModuleList(const Modules& modules) {  // NOLINT: any list of modules is a list of modules
-    for (const auto& module : modules) modules_.push_back(&*module);
+    for (const auto& module : modules) {
+      if constexpr (requires { module.ptr(); }) {
+        modules_.push_back(module.ptr().get());
+      } else {
+        modules_.push_back(&*module);
+      }
+    }
   }
   absl::Span<torch::nn::Module* const> modules() const { return modules_; }
 

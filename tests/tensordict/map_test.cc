@@ -43,7 +43,8 @@ TEST(MapTest, ZipMapPairsByPath) {
   const TensorDict left({{"x", at::ones({1})}, {"y", at::zeros({1})}});
   const TensorDict right({{"y", at::full({1}, 5.)}, {"x", at::full({1}, 7.)}});
   const auto add = [](const at::Tensor& a, const at::Tensor& b) { return a + b; };
-  EXPECT_THAT(zip_map(left, right, add), TensorDictEq(TensorDict({{"x", at::full({1}, 8.)}, {"y", at::full({1}, 5.)}})));
+  EXPECT_THAT(zip_map(left, right, add),
+              TensorDictEq(TensorDict({{"x", at::full({1}, 8.)}, {"y", at::full({1}, 5.)}})));
   EXPECT_THAT([&] { zip_map(left, example(), add); }, ThrowsWith<c10::ValueError>("zip_map", "\"x\"", "\"b\""));
 }
 

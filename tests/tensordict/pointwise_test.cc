@@ -45,8 +45,11 @@ TEST(PointwiseTest, TheResultHasTheKeysOfTheFirstTree) {
   const TensorDict sum = left + reversed;
   EXPECT_EQ(sum.keys(), left.keys());
   EXPECT_THAT(sum, TensorDictEq(tree(11, 22)));
-  EXPECT_THAT([&] { left + TensorDict({{"c", at::zeros({2})}}); },
-              ThrowsWith<c10::ValueError>("operator+", "\"a\": missing", "\"b\": missing", "\"c\": unexpected"));
+  EXPECT_THAT(
+      [&] {
+        left + TensorDict({{"c", at::zeros({2})}});
+      },
+      ThrowsWith<c10::ValueError>("operator+", "\"a\": missing", "\"b\": missing", "\"c\": unexpected"));
 }
 
 TEST(PointwiseTest, InPlaceOperatorsChangeTheSharedData) {

@@ -13,8 +13,10 @@ using ::testing::HasSubstr;
 
 TEST(PrintTest, ALineALeafSaysWhatItIs) {
   std::ostringstream text;
-  text << TensorDict({{"obs", at::zeros({4, 3})}, {"next.obs", at::zeros({4, 3}).requires_grad_()},
-                      {"far", at::zeros({4}, at::kMeta)}}, {4});
+  text << TensorDict({{"obs", at::zeros({4, 3})},
+                      {"next.obs", at::zeros({4, 3}).requires_grad_()},
+                      {"far", at::zeros({4}, at::kMeta)}},
+                     {4});
   EXPECT_THAT(text.str(), HasSubstr("3 leaves, batch size [4]"));
   EXPECT_THAT(text.str(), HasSubstr("\n  obs: Float [4, 3]\n"));
   EXPECT_THAT(text.str(), HasSubstr("next.obs: Float [4, 3], requires grad"));

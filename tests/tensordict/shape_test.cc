@@ -41,9 +41,12 @@ TEST(ShapeTest, StackDimStaysWithinTheBatchDims) {
 TEST(ShapeTest, StackListsWhatIsWrongInEveryMember) {
   const TensorDict other_shape({{"a", at::zeros({2, 4})}, {"b.c", at::zeros({2}, at::kDouble)}}, {2});
   const TensorDict other_keys({{"a", at::zeros({2, 3})}, {"d", at::zeros({2})}}, {2});
-  EXPECT_THAT([&] { stack({member(1), other_shape, other_keys}); },
-              ThrowsWith<c10::ValueError>("member 1", "\"a\": shape [2, 4], expected [2, 3]", "\"b.c\": dtype double",
-                                          "member 2", "\"b.c\": missing", "\"d\": unexpected"));
+  EXPECT_THAT(
+      [&] {
+        stack({member(1), other_shape, other_keys});
+      },
+      ThrowsWith<c10::ValueError>("member 1", "\"a\": shape [2, 4], expected [2, 3]", "\"b.c\": dtype double",
+                                  "member 2", "\"b.c\": missing", "\"d\": unexpected"));
   EXPECT_THAT([] { stack({}); }, ThrowsWith<c10::ValueError>("no trees"));
 }
 
@@ -52,8 +55,11 @@ TEST(ShapeTest, CatJoinsMembersOfOtherSizes) {
   const TensorDict joined = cat(parts, -1);
   EXPECT_EQ(joined.batch_size(), std::vector<int64_t>{3});
   EXPECT_THAT(index(joined, {Slice(1, 3)}), TensorDictEq(member(2)));
-  EXPECT_THAT([] { cat({member(1), TensorDict({{"a", at::zeros({2, 4})}, {"b.c", at::zeros({2})}}, {2})}); },
-              ThrowsWith<c10::ValueError>("cat", "\"a\": shape [2, 4]"));
+  EXPECT_THAT(
+      [] {
+        cat({member(1), TensorDict({{"a", at::zeros({2, 4})}, {"b.c", at::zeros({2})}}, {2})});
+      },
+      ThrowsWith<c10::ValueError>("cat", "\"a\": shape [2, 4]"));
 }
 
 TEST(ShapeTest, IndexReturnsViewsOfTheBatchDims) {

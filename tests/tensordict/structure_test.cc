@@ -17,14 +17,16 @@ using ::testing::Not;
 using testing::ThrowsWith;
 
 TEST(StructureTest, EveryDifferenceIsListed) {
-  const TensorDict expected({{"gone", at::zeros({1})}, {"shape", at::zeros({2})}, {"type", at::zeros({2})},
-                             {"same", at::zeros({2})}});
-  const TensorDict got({{"same", at::ones({2})}, {"shape", at::zeros({3})}, {"type", at::zeros({2}, at::kDouble)},
+  const TensorDict expected(
+      {{"gone", at::zeros({1})}, {"shape", at::zeros({2})}, {"type", at::zeros({2})}, {"same", at::zeros({2})}});
+  const TensorDict got({{"same", at::ones({2})},
+                        {"shape", at::zeros({3})},
+                        {"type", at::zeros({2}, at::kDouble)},
                         {"new", at::zeros({1})}});
   EXPECT_THAT(describe_mismatch(got, expected),
               AllOf(HasSubstr("\"gone\": missing"), HasSubstr("\"new\": unexpected"),
-                    HasSubstr("\"shape\": shape [3], expected [2]"), HasSubstr("\"type\": dtype double, expected float"),
-                    Not(HasSubstr("same"))));
+                    HasSubstr("\"shape\": shape [3], expected [2]"),
+                    HasSubstr("\"type\": dtype double, expected float"), Not(HasSubstr("same"))));
 }
 
 TEST(StructureTest, WhatCountsIsAChoice) {

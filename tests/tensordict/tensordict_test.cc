@@ -29,8 +29,11 @@ TEST(TensorDictTest, Example) {
 }
 
 TEST(TensorDictTest, ListsEveryLeafThatDoesNotFit) {
-  EXPECT_THAT([] { TensorDict({{"a", at::zeros({2})}, {"b", at::Tensor()}, {"c", at::zeros({4})}}, {4}); },
-              ThrowsWith<c10::ValueError>("\"a\": shape [2], expected to start with [4]", "\"b\": an undefined"));
+  EXPECT_THAT(
+      [] {
+        TensorDict({{"a", at::zeros({2})}, {"b", at::Tensor()}, {"c", at::zeros({4})}}, {4});
+      },
+      ThrowsWith<c10::ValueError>("\"a\": shape [2], expected to start with [4]", "\"b\": an undefined"));
 }
 
 TEST(TensorDictTest, CopiesShareTensorsButNotKeys) {
@@ -61,8 +64,11 @@ TEST(TensorDictTest, AFailedSetLeavesTheTreeAsItWas) {
   TensorDict td = example();
   EXPECT_THAT([&] { td.set("next", at::zeros({4})); }, ThrowsWith<c10::ValueError>("subtree"));
   EXPECT_THAT([&] { td.set("obs", at::zeros({3})); }, ThrowsWith<c10::ValueError>("\"obs\"", "[3]"));
-  EXPECT_THAT([&] { td.set("next", TensorDict({{"a", at::zeros({4})}, {"obs.b", at::zeros({4})}})); },
-              ThrowsWith<c10::ValueError>("next.obs"));
+  EXPECT_THAT(
+      [&] {
+        td.set("next", TensorDict({{"a", at::zeros({4})}, {"obs.b", at::zeros({4})}}));
+      },
+      ThrowsWith<c10::ValueError>("next.obs"));
   EXPECT_THAT(td, TensorDictEq(example()));
 }
 

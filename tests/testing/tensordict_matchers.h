@@ -8,8 +8,8 @@
 
 namespace graft::testing {
 
-/// Matches a tree with the keys, batch size, shapes, dtypes and devices of `expected`, and values at most `tolerance` away.
-/// NaN matches NaN.
+/// Matches a tree with the keys, batch size, shapes, dtypes and devices of `expected`, and values at most `tolerance`
+/// away. NaN matches NaN.
 ::testing::Matcher<const TensorDict&> TensorDictNear(const TensorDict& expected, double tolerance);
 
 /// Matches a tree with the very values of `expected`.
