@@ -1,0 +1,80 @@
+#include "vmap/ensemble.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace graft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using torch::nn::Linear;
+
+std::vector<Linear> make_linears(int count) {
+  std::vector<Linear> nets;
+  for (int i = 0; i < count; ++i) nets.emplace_back(3, 2);
+  return nets;
+}
+
+TEST(EnsembleTest, EqualsTheStackOfItsMembers) {
+  const std::vector<Linear> nets = make_linears(4);
+  const Ensemble ensemble(nets);
+  const Tensor shared = torch::randn({5, 3});
+  const Tensor own = torch::randn({4, 5, 3});
+  std::vector<Tensor> on_shared, on_own;
+  for (int i = 0; i < 4; ++i) {
+    on_shared.push_back(Linear(nets[i])->forward(shared));
+    on_own.push_back(Linear(nets[i])->forward(own[i]));
+  }
+  EXPECT_TRUE(ensemble.forward(shared).allclose(torch::stack(on_shared), 1e-6, 1e-6));
+  EXPECT_TRUE(ensemble.forward_each(own).allclose(torch::stack(on_own), 1e-6, 1e-6));
+}
+
+TEST(EnsembleTest, TrainsItsOwnParametersAndWritesThemBack) {
+  std::vector<Linear> nets = make_linears(3);
+  const Tensor before = nets[1]->weight.detach().clone();
+  const Ensemble ensemble(nets);
+  torch::optim::SGD optimizer(ensemble.parameters(), 0.1);
+  ensemble.forward(torch::ones({5, 3})).sum().backward();
+  optimizer.step();
+  EXPECT_TRUE(nets[1]->weight.equal(before));
+  ensemble.write_members(nets);
+  EXPECT_TRUE(nets[1]->weight.allclose(before - 0.5));
+}
+
+TEST(EnsembleTest, LoadsWhatItSaved) {
+  const Ensemble<Linear> saved(2, [] { return Linear(3, 2); });
+  const Ensemble<Linear> loaded(2, [] { return Linear(3, 2); });
+  const std::string file = testing::TempDir() + "/ensemble.graft";
+  saved.save(file);
+  loaded.load(file);
+  const Tensor x = torch::randn({5, 3});
+  EXPECT_TRUE(saved.forward(x).equal(loaded.forward(x)));
+  const Ensemble<Linear> other(2, [] { return Linear(4, 2); });
+  EXPECT_THAT([&] { other.load(file); }, ThrowsMessage<c10::ValueError>(HasSubstr("weight")));
+}
+
+TEST(StackedStateTest, ListsHowModulesDiffer) {
+  std::vector<Linear> nets = make_linears(2);
+  nets.emplace_back(4, 2);
+  nets[1]->eval();
+  EXPECT_THAT([&] { stack_module_state(nets); },
+              ThrowsMessage<c10::ValueError>(AllOf(HasSubstr("module 1 is in eval"), HasSubstr("module 2"))));
+  EXPECT_THAT([&] { stack_module_state(std::vector<Linear>{}); }, ThrowsMessage<c10::ValueError>(HasSubstr("one")));
+}
+
+TEST(StackedStateTest, KeepsStatisticsForEachMember) {
+  std::vector<torch::nn::BatchNorm1d> nets;
+  for (int i = 0; i < 3; ++i) nets.emplace_back(2);
+  const Ensemble ensemble(nets);
+  const Tensor x = torch::randn({3, 8, 2});
+  ensemble.forward_each(x);
+  for (int i = 0; i < 3; ++i) nets[i]->forward(x[i]);
+  for (const auto& [path, value] : stack_module_state(nets).buffers.leaves()) {
+    EXPECT_TRUE(value.allclose(ensemble.state().buffers[path])) << path;
+  }
+}
+
+}  // namespace
+}  // namespace graft
