@@ -5,8 +5,8 @@
 namespace graft {
 
 void check_path(std::string_view path) {
-  const bool well_formed = !path.empty() && path.front() != '.' && path.back() != '.' &&
-                           path.find("..") == std::string_view::npos;
+  const bool well_formed =
+      !path.empty() && path.front() != '.' && path.back() != '.' && path.find("..") == std::string_view::npos;
   TORCH_CHECK_VALUE(well_formed, "TensorDict: \"", path,
                     "\" is not a path; a path is one or more non-empty names joined by dots, such as \"fc1.weight\"");
 }

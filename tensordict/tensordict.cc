@@ -29,8 +29,7 @@ void throw_if_any(const std::ostringstream& problems) {
 }
 
 void check_values(const KeyTable& keys, const std::vector<at::Tensor>& values, at::IntArrayRef batch_size) {
-  TORCH_CHECK_VALUE(keys.size() == values.size(), "TensorDict: ", keys.size(), " keys, but ", values.size(),
-                    " values");
+  TORCH_CHECK_VALUE(keys.size() == values.size(), "TensorDict: ", keys.size(), " keys, but ", values.size(), " values");
   std::ostringstream problems;
   for (std::size_t i = 0; i < values.size(); ++i) check_leaf(keys.path(i), values[i], batch_size, problems);
   throw_if_any(problems);
@@ -97,8 +96,8 @@ const at::Tensor* TensorDict::find(std::string_view path) const {
 bool TensorDict::contains(std::string_view path) const { return keys_->find(path) || keys_->is_subtree(path); }
 
 TensorDict TensorDict::subtree(std::string_view path) const {
-  TORCH_CHECK_INDEX(keys_->is_subtree(path), "TensorDict: no subtree \"", path, "\" (there are the leaves: ",
-                    list_paths(*keys_), ")");
+  TORCH_CHECK_INDEX(keys_->is_subtree(path), "TensorDict: no subtree \"", path,
+                    "\" (there are the leaves: ", list_paths(*keys_), ")");
   TensorDict result(batch_size_);
   for (const auto& [full_path, value] : leaves()) {
     if (is_below(full_path, path)) result.set(std::string_view(full_path).substr(path.size() + 1), value);
@@ -132,8 +131,8 @@ void TensorDict::set(std::string_view path, const TensorDict& tree) {
 }
 
 void TensorDict::erase(std::string_view path) {
-  TORCH_CHECK_INDEX(contains(path), "TensorDict: nothing to erase at \"", path, "\" (there are: ",
-                    list_paths(*keys_), ")");
+  TORCH_CHECK_INDEX(contains(path), "TensorDict: nothing to erase at \"", path, "\" (there are: ", list_paths(*keys_),
+                    ")");
   auto keys = std::make_shared<KeyTable>();
   std::vector<at::Tensor> values;
   for (const auto& [leaf_path, value] : leaves()) {
