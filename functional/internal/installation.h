@@ -7,23 +7,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "functional/internal/leaf_fit.h"
 #include "functional/internal/swap_plan.h"
 #include "tensordict/tensordict.h"
 
 namespace graft::internal {
-
-struct InstallRules {
-  std::string_view call;       ///< named in messages
-  bool preserve_flags = true;  ///< see ToModuleOptions::preserve_module_state
-  bool check_shapes = true;
-  bool tie = false;       ///< names of one parameter that got no leaf follow the name that did
-  bool redirect = false;  ///< parameters that no known member holds are collected, instead of refused
-};
 
 class Installation {
  public:
@@ -46,19 +38,24 @@ class Installation {
 
  private:
   struct Change {
-    uint32_t slot;
+    const at::Tensor* leaf;   ///< valid until it is installed, as the name is
     const std::string* name;  ///< as the tree calls it
-    at::Tensor value;         ///< what goes in; once installed, what was there before
+    uint32_t slot;
+    uint32_t old_entry;  ///< in `old_`; the members' old handles follow
+    bool needs_alias;
   };
 
-  bool collect(absl::Span<const TensorDict* const> trees, const InstallRules& rules);
+  void collect(absl::Span<const TensorDict* const> trees, const InstallRules& rules);
+  bool add_change(uint32_t slot, const at::Tensor& leaf, const std::string& name, const InstallRules& rules);
   void add_ties(const InstallRules& rules);
-  void check_conflicts(const InstallRules& rules) const;
   [[noreturn]] void report(const InstallRules& rules) const;
-  void prepare_flags();
+  void check_conflicts(const InstallRules& rules) const;
+  std::vector<at::Tensor> make_aliases();
+  void reserve_old();
   void install() noexcept;
   void restore() noexcept;
   void restore_changed_module();
+  const Slot& slot_of(const Change& change) const { return plan_->slots()[change.slot]; }
   const Change& first_change_of(std::size_t position) const;
   TensorDict values_by_name(const std::vector<at::Tensor>& values) const;
 
@@ -66,6 +63,7 @@ class Installation {
   std::shared_ptr<SwapPlan> plan_;
   std::shared_ptr<const KeyTable> keys_;
   std::vector<Change> changes_;  ///< the first ones in the order of `keys_`
+  std::vector<at::Tensor> old_;  ///< what each handle held
   bool kept_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cstring>
 #include <sstream>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,24 +16,6 @@ using torch::nn::Module;
 
 constexpr std::size_t kRememberedMappings = 4;
 constexpr std::size_t kRememberedPlans = 64;
-
-std::vector<std::string> names_in(const TensorRegistry& registry) {
-  std::vector<std::string> names;
-  for (const auto& item : registry.items()) names.push_back(item.key());
-  return names;
-}
-
-std::vector<Module*> children_in(const ChildRegistry& registry) {
-  std::vector<Module*> children;
-  for (const auto& item : registry.items()) children.push_back(item.value().get());
-  return children;
-}
-
-template <typename Value, typename Name>
-bool same_keys(const torch::OrderedDict<std::string, Value>& registry, const std::vector<Name>& names) {
-  return std::equal(registry.items().begin(), registry.items().end(), names.begin(), names.end(),
-                    [](const auto& item, const std::string& name) { return item.key() == name; });
-}
 
 /// A member `weight_` stands for a parameter "weight".
 std::string_view registered_name(std::string_view member) {
@@ -50,24 +33,7 @@ std::vector<at::Tensor*> handles_of(const ModuleSlots& slots, Module& module) {
   return handles;
 }
 
-PlannedModule describe(Module& module, const std::string& path) {
-  const ChildRegistry& children = child_registry(module);
-  return {.module = &module,
-          .owner = module.weak_from_this(),
-          .type = typeid(module),
-          .slots = &slots_of(module),
-          .path = path,
-          .parameters = parameter_registry(module).items().data(),
-          .buffers = buffer_registry(module).items().data(),
-          .children = children.items().data(),
-          .parameter_names = names_in(parameter_registry(module)),
-          .buffer_names = names_in(buffer_registry(module)),
-          .child_modules = children_in(children),
-          .handles = handles_of(slots_of(module), module)};
-}
-
 bool has_same_handles(const PlannedModule& planned) {
-  if (!planned.slots->movable()) return true;
   std::size_t ordinal = 0;
   bool same = true;
   planned.slots->visit(*planned.module, [&](std::string_view, at::Tensor& handle) {
@@ -77,19 +43,29 @@ bool has_same_handles(const PlannedModule& planned) {
   return same && ordinal == planned.handles.size();
 }
 
-bool is_unchanged(const PlannedModule& planned) {
-  Module& module = *planned.module;
-  if (planned.type != typeid(module)) return false;
-  const TensorRegistry& parameters = parameter_registry(module);
-  const TensorRegistry& buffers = buffer_registry(module);
-  const ChildRegistry& children = child_registry(module);
-  return parameters.items().data() == planned.parameters && buffers.items().data() == planned.buffers &&
-         children.items().data() == planned.children && same_keys(parameters, planned.parameter_names) &&
-         same_keys(buffers, planned.buffer_names) &&
-         std::equal(children.items().begin(), children.items().end(), planned.child_modules.begin(),
-                    planned.child_modules.end(),
-                    [](const auto& item, const Module* child) { return item.value().get() == child; }) &&
-         has_same_handles(planned);
+/// Compares two short strings of one length without a call: names are compared on every swap.
+bool same_characters(const char* left, const char* right, std::size_t size) {
+  const auto same_words = [&](auto word) {
+    using Word = decltype(word);
+    const auto load = [](const char* from) {
+      Word value;
+      std::memcpy(&value, from, sizeof(Word));
+      return value;
+    };
+    const std::size_t last = size - sizeof(Word);  // the last two words may overlap
+    return load(left) == load(right) && load(left + last) == load(right + last);
+  };
+  if (size > 16) return std::memcmp(left, right, size) == 0;
+  if (size >= 8) return same_words(uint64_t{});
+  if (size >= 4) return same_words(uint32_t{});
+  return size == 0 || (left[0] == right[0] && left[size / 2] == right[size / 2] && left[size - 1] == right[size - 1]);
+}
+
+bool same_names(const EntryRange& entries, const std::string* names) {
+  return std::all_of(entries.begin, entries.end, [&](const TensorRegistry::Item& item) {
+    const std::string& name = *names++;
+    return item.key().size() == name.size() && same_characters(item.key().data(), name.data(), name.size());
+  });
 }
 
 }  // namespace
@@ -106,25 +82,8 @@ void SwapPlan::add_module(Module& module, const std::string& path, std::vector<c
   const auto [known, is_new] = module_indices_.emplace(&module, static_cast<uint32_t>(modules_.size()));
   const uint32_t index = known->second;
   module_of_path_.emplace(path, index);
-  if (is_new) {
-    modules_.push_back(describe(module, path));
-    first_slot_of_module_.push_back(static_cast<uint32_t>(slots_.size()));
-    const auto add_slots = [&](TensorRegistry& registry, bool is_buffer) {
-      for (uint32_t i = 0; i < registry.size(); ++i) {
-        slots_.push_back({.module = index,
-                          .position = i,
-                          .is_buffer = is_buffer,
-                          .reach = Reach::kUnknown,
-                          .first_member = 0,
-                          .member_count = 0,
-                          .entry = &registry[i].value(),
-                          .member_name = ""});
-      }
-    };
-    add_slots(parameter_registry(module), /*is_buffer=*/false);
-    add_slots(buffer_registry(module), /*is_buffer=*/true);
-  }
-  add_names(index, path);
+  if (is_new) describe(module, path);
+  add_names(modules_[index], path);
   ancestors.push_back(&module);
   for (auto& item : child_registry(module)) {
     if (item.value() != nullptr) add_module(*item.value(), join_path(path, item.key()), ancestors);
@@ -132,14 +91,50 @@ void SwapPlan::add_module(Module& module, const std::string& path, std::vector<c
   ancestors.pop_back();
 }
 
-void SwapPlan::add_names(uint32_t module, const std::string& path) {
-  uint32_t slot = first_slot_of_module_[module];
-  for (const auto* names : {&modules_[module].parameter_names, &modules_[module].buffer_names}) {
-    for (const std::string& name : *names) {
-      names_.insert(join_path(path, name));
-      slot_of_name_.push_back(slot++);
-    }
+void SwapPlan::describe(Module& module, const std::string& path) {
+  const ChildRegistry& children = child_registry(module);
+  modules_.push_back({.module = &module,
+                      .parameters = EntryRange(parameter_registry(module)),
+                      .buffers = EntryRange(buffer_registry(module)),
+                      .first_child = static_cast<uint32_t>(children_.size()),
+                      .child_count = static_cast<uint32_t>(children.size()),
+                      .first_slot = static_cast<uint32_t>(slots_.size()),
+                      .slots = &slots_of(module),
+                      .type = &typeid(module),
+                      .handles = handles_of(slots_of(module), module),
+                      .owner = module.weak_from_this(),
+                      .path = path});
+  for (const auto& item : children.items()) children_.push_back({item.value().get(), item.value()});
+  add_slots(module, /*buffers=*/false);
+  add_slots(module, /*buffers=*/true);
+}
+
+void SwapPlan::add_slots(Module& module, bool buffers) {
+  TensorRegistry& registry = buffers ? buffer_registry(module) : parameter_registry(module);
+  for (uint32_t i = 0; i < registry.size(); ++i) {
+    slots_.push_back({.entry = &registry[i].value(),
+                      .module = static_cast<uint32_t>(modules_.size() - 1),
+                      .position = i,
+                      .first_member = 0,
+                      .member_count = 0,
+                      .is_buffer = buffers,
+                      .reach = Reach::kUnknown});
+    entry_names_.push_back(registry[i].key());
   }
+}
+
+void SwapPlan::add_names(const PlannedModule& planned, const std::string& path) {
+  const uint32_t end = planned.first_slot + planned.parameters.size() + planned.buffers.size();
+  for (uint32_t slot = planned.first_slot; slot < end; ++slot) {
+    names_.insert(join_path(path, entry_names_[slot]));
+    slot_of_name_.push_back(slot);
+  }
+}
+
+absl::Span<const std::string> SwapPlan::entry_names(const PlannedModule& planned, bool buffers) const {
+  const std::string* const first = entry_names_.data() + planned.first_slot;
+  return buffers ? absl::MakeSpan(first + planned.parameters.size(), planned.buffers.size())
+                 : absl::MakeSpan(first, planned.parameters.size());
 }
 
 // The rules, for each member handle:
@@ -151,30 +146,34 @@ void SwapPlan::add_names(uint32_t module, const std::string& path) {
 // if its own member was tied to another entry by rule 1. If its own member holds a tensor that is registered nowhere
 // the module contradicts itself; else no member is known.
 void SwapPlan::match_members() {
+  const auto members = find_members();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.first_member = static_cast<uint32_t>(members_.size());
+    slot.member_count = static_cast<uint32_t>(members[i].size());
+    members_.insert(members_.end(), members[i].begin(), members[i].end());
+    if (!members[i].empty()) {
+      slot.reach = Reach::kMembers;
+    } else if (modules_[slot.module].slots->registry_only()) {
+      slot.reach = Reach::kRegistry;
+    }
+  }
+}
+
+/// Applies rules 1 to 3. Of entries whose own member belongs elsewhere it notes the reach.
+std::vector<std::vector<MemberHandle>> SwapPlan::find_members() {
   absl::flat_hash_map<const at::TensorImpl*, uint32_t> first_holder;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].entry->defined())
+    if (slots_[i].entry->defined()) {
       has_ties_ |= !first_holder.emplace(slots_[i].entry->unsafeGetTensorImpl(), i).second;
+    }
   }
-
   std::vector<std::vector<MemberHandle>> members(slots_.size());
   for (uint32_t m = 0; m < modules_.size(); ++m) {
-    const PlannedModule& planned = modules_[m];
-    const uint32_t first = first_slot_of_module_[m];
-    const std::size_t own_count = planned.parameter_names.size() + planned.buffer_names.size();
-    const auto own_slot = [&](std::string_view member) -> Slot* {
-      for (std::size_t i = 0; i < own_count; ++i) {
-        const bool is_buffer = i >= planned.parameter_names.size();
-        const std::string& name =
-            is_buffer ? planned.buffer_names[i - planned.parameter_names.size()] : planned.parameter_names[i];
-        if (is_name_of(member, name)) return &slots_[first + i];
-      }
-      return nullptr;
-    };
     uint32_t ordinal = 0;
-    planned.slots->visit(*planned.module, [&](std::string_view member, at::Tensor& handle) {
+    modules_[m].slots->visit(*modules_[m].module, [&](std::string_view member, at::Tensor& handle) {
       const MemberHandle found{.module = m, .ordinal = ordinal++, .address = &handle};
-      Slot* const own = own_slot(member);
+      Slot* const own = own_slot(modules_[m], member);
       if (own != nullptr && own->entry->is_same(handle)) {
         members[own - slots_.data()].push_back(found);
         return;
@@ -184,25 +183,56 @@ void SwapPlan::match_members() {
       if (holder != first_holder.end()) members[holder->second].push_back(found);
       if (own == nullptr || own->reach == Reach::kRegistry) return;
       own->reach = holder != first_holder.end() ? Reach::kRegistry : Reach::kDetached;
-      own->member_name = member;
+      detached_members_.insert_or_assign(own, std::string(member));
     });
-    if (planned.slots->registry_only()) {
-      for (std::size_t i = 0; i < own_count; ++i) slots_[first + i].reach = Reach::kRegistry;
-    }
   }
+  return members;
+}
 
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].first_member = static_cast<uint32_t>(members_.size());
-    slots_[i].member_count = static_cast<uint32_t>(members[i].size());
-    members_.insert(members_.end(), members[i].begin(), members[i].end());
-    if (!members[i].empty()) slots_[i].reach = Reach::kMembers;
+/// Returns the entry that a data member is called after, or nullptr.
+Slot* SwapPlan::own_slot(const PlannedModule& planned, std::string_view member) {
+  const uint32_t end = planned.first_slot + planned.parameters.size() + planned.buffers.size();
+  for (uint32_t i = planned.first_slot; i < end; ++i) {
+    if (is_name_of(member, entry_names_[i])) return &slots_[i];
   }
+  return nullptr;
+}
+
+/// See the note [When a plan is valid]. Runs twice for each module of each swap.
+bool SwapPlan::is_unchanged(const PlannedModule& planned) const {
+  Module& module = *planned.module;
+  if (EntryRange(parameter_registry(module)) != planned.parameters) return false;
+  if (EntryRange(buffer_registry(module)) != planned.buffers) return false;
+  const std::string* const names = entry_names_.data() + planned.first_slot;
+  return has_same_children(planned) && same_names(planned.parameters, names) &&
+         same_names(planned.buffers, names + planned.parameters.size()) &&
+         (!planned.slots->movable() || has_same_handles(planned));
+}
+
+bool SwapPlan::has_same_children(const PlannedModule& planned) const {
+  const auto& items = child_registry(*planned.module).items();
+  if (items.size() != planned.child_count) return false;
+  const PlannedChild* known = children_.data() + planned.first_child;
+  for (const auto& item : items) {
+    if (item.value().get() != known->module) return false;
+    if (item.value().owner_before(known->owner) || known->owner.owner_before(item.value())) return false;
+    ++known;
+  }
+  return true;
 }
 
 bool SwapPlan::is_valid(Module& root) const {
-  if (modules_.front().module != &root) return false;
+  if (modules_.front().module != &root || *modules_.front().type != typeid(root)) return false;
   // Modules stand in walking order, so each child is compared after its parent has shown that it is still there.
-  return std::all_of(modules_.begin(), modules_.end(), is_unchanged);
+  return std::all_of(modules_.begin(), modules_.end(),
+                     [this](const PlannedModule& planned) { return is_unchanged(planned); });
+}
+
+bool SwapPlan::members_agree() const {
+  return std::all_of(slots_.begin(), slots_.end(), [this](const Slot& slot) {
+    return std::all_of(members_begin(slot), members_end(slot),
+                       [&](const MemberHandle& member) { return member.address->is_same(*slot.entry); });
+  });
 }
 
 std::string SwapPlan::unknown_key_message(std::string_view key) const {
@@ -221,8 +251,8 @@ std::string SwapPlan::unknown_key_message(std::string_view key) const {
     text << separator << name;
     separator = ", ";
   };
-  for (const auto& name : planned.parameter_names) list(name);
-  for (const auto& name : planned.buffer_names) list(name);
+  for (const auto& name : entry_names(planned, /*buffers=*/false)) list(name);
+  for (const auto& name : entry_names(planned, /*buffers=*/true)) list(name);
   for (const auto& item : child_registry(*planned.module)) list(item.key());
   text << (*separator == ' ' ? " nothing)" : ")");
   return text.str();
@@ -286,7 +316,7 @@ std::shared_ptr<SwapPlan> plan_for(Module& root) {
   auto& plans = remembered_plans();
   const auto known = find_plan(root);
   if (known != plans.rend()) {
-    if ((*known)->is_valid(root)) return *known;
+    if ((*known)->is_valid(root) && (*known)->members_agree()) return *known;
     plans.erase(std::next(known).base());
   }
   auto plan = std::make_shared<SwapPlan>(root);

@@ -2,10 +2,12 @@
 //
 // NOTE: [When a plan is valid]
 // A plan keeps addresses of registry entries and of data members. They stay right as long as, from the root down,
-// every module has the class, the registries (their arrays, sizes and names) and the children that it had. `is_valid`
-// compares just that, and follows a child pointer only after its parent has been compared, so it never reads a module
-// that is gone. Members that can move in memory (the elements of a vector) are visited again to compare. That the
-// entry and its members still hold one tensor is not part of it: whoever swaps compares them slot by slot.
+// every module has the registries (their arrays, sizes and names) and the children that it had. `is_valid` compares
+// just that, and follows a child pointer only after its parent has been compared, so it never reads a module that is
+// gone. A plan holds a weak pointer to each child, so its control block is not used again: one with the same address is
+// the same child, and has the same class. Members that can move in memory (the elements of a vector) are visited again
+// to compare. That the entry and its members still hold one tensor is not part of it: whoever swaps compares them slot
+// by slot.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,10 +18,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <typeindex>
+#include <typeinfo>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "functional/internal/module_registry.h"
 #include "functional/internal/module_slots.h"
 #include "tensordict/key_table.h"
@@ -43,39 +46,65 @@ struct MemberHandle {
 
 /// One entry of a registry, with the members that hold the same tensor.
 struct Slot {
-  uint32_t module;  ///< index in SwapPlan::modules
-  uint32_t position;
-  bool is_buffer;
-  Reach reach;
+  at::Tensor* entry;
+  uint32_t module;        ///< index in SwapPlan::modules
+  uint32_t position;      ///< in its registry
   uint32_t first_member;  ///< range in SwapPlan::members
   uint32_t member_count;
-  at::Tensor* entry;
-  std::string member_name;  ///< for kDetached: the member that disagrees
+  bool is_buffer;
+  Reach reach;
 };
 
+/// A half-open range of registry entries.
+struct EntryRange {
+  explicit EntryRange(const TensorRegistry& registry)
+      : begin(registry.items().data()), end(begin + registry.items().size()) {}
+  bool operator==(const EntryRange&) const = default;
+  std::size_t size() const { return end - begin; }
+
+  const TensorRegistry::Item* begin;
+  const TensorRegistry::Item* end;
+};
+
+/// A pointer to a module, and what its shared_ptr counts with.
+struct PlannedChild {
+  torch::nn::Module* module;
+  std::weak_ptr<torch::nn::Module> owner;
+};
+
+/// One module, as it was when the plan was made. What every swap compares comes first.
 struct PlannedModule {
   torch::nn::Module* module;
-  std::weak_ptr<torch::nn::Module> owner;  ///< empty if the root is not held by a shared_ptr
-  std::type_index type;
+  EntryRange parameters;
+  EntryRange buffers;
+  uint32_t first_child;  ///< in SwapPlan::children
+  uint32_t child_count;
+  uint32_t first_slot;  ///< parameters, then buffers, in SwapPlan::slots
   const ModuleSlots* slots;
+  const std::type_info* type;
+  std::vector<at::Tensor*> handles;        ///< every member handle, by ordinal
+  std::weak_ptr<torch::nn::Module> owner;  ///< empty if the root is not held by a shared_ptr
   std::string path;
-  const void* parameters;  ///< address of the array of entries
-  const void* buffers;
-  const void* children;
-  std::vector<std::string> parameter_names;
-  std::vector<std::string> buffer_names;
-  std::vector<torch::nn::Module*> child_modules;
-  std::vector<at::Tensor*> handles;  ///< every member handle, by ordinal
 };
 
 class SwapPlan {
  public:
   explicit SwapPlan(torch::nn::Module& root);
 
+  /// Do the addresses still hold? See the note.
   bool is_valid(torch::nn::Module& root) const;
+  /// Does every member still hold the tensor of its entry? (Of a valid plan only.)
+  bool members_agree() const;
 
   const std::vector<PlannedModule>& modules() const { return modules_; }
   const std::vector<Slot>& slots() const { return slots_; }
+
+  /// The name of a slot in its registry.
+  const std::string& entry_name(const Slot& slot) const { return entry_names_[&slot - slots_.data()]; }
+  /// The names of a module's parameters, or of its buffers.
+  absl::Span<const std::string> entry_names(const PlannedModule& planned, bool buffers) const;
+  /// For kDetached: the member that disagrees.
+  std::string_view detached_member(const Slot& slot) const { return detached_members_.at(&slot); }
 
   /// Members of a slot, as a half-open range.
   const MemberHandle* members_begin(const Slot& slot) const { return members_.data() + slot.first_member; }
@@ -105,24 +134,32 @@ class SwapPlan {
   };
 
   void add_module(torch::nn::Module& module, const std::string& path, std::vector<const torch::nn::Module*>& ancestors);
-  void add_names(uint32_t module, const std::string& path);
+  void describe(torch::nn::Module& module, const std::string& path);
+  void add_slots(torch::nn::Module& module, bool buffers);
+  void add_names(const PlannedModule& planned, const std::string& path);
   void match_members();
+  std::vector<std::vector<MemberHandle>> find_members();
+  Slot* own_slot(const PlannedModule& planned, std::string_view member);
+  bool is_unchanged(const PlannedModule& planned) const;
+  bool has_same_children(const PlannedModule& planned) const;
   const Mapping& remember(Mapping mapping);
   std::string unknown_key_message(std::string_view key) const;
 
   std::vector<PlannedModule> modules_;
-  std::vector<uint32_t> first_slot_of_module_;
   std::vector<Slot> slots_;
+  std::vector<std::string> entry_names_;  ///< one for each slot
+  std::vector<PlannedChild> children_;
   std::vector<MemberHandle> members_;
   KeyTable names_;
   std::vector<uint32_t> slot_of_name_;
   bool has_ties_ = false;
   absl::flat_hash_map<const torch::nn::Module*, uint32_t> module_indices_;
+  absl::flat_hash_map<const Slot*, std::string> detached_members_;
   std::map<std::string, uint32_t, std::less<>> module_of_path_;
   std::vector<Mapping> mappings_;
 };
 
-/// Returns this thread's plan of `root`, made anew if there is none or if it is no longer valid.
+/// Returns this thread's plan of `root`, made anew if there is none or if it is no longer valid or does not agree.
 std::shared_ptr<SwapPlan> plan_for(torch::nn::Module& root);
 
 /// Drops this thread's plan of `root`, so that the next call makes a new one.
