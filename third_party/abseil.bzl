@@ -19,8 +19,10 @@ _TARGETS = {
         "node_hash_set": "absl_node_hash_set",
     },
     "flags": {
+        "commandlineflag": "absl_flags_commandlineflag",
         "flag": "absl_flags",
         "parse": "absl_flags_parse",
+        "reflection": "absl_flags_reflection",
         "usage": "absl_flags_usage",
     },
     "functional": {

@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "examples/digits_ensemble/digits.h"
+#include "examples/digits_ensemble/flags.h"
 #include "examples/digits_ensemble/mlp.h"
 #include "examples/digits_ensemble/options.h"
 #include "examples/digits_ensemble/picture.h"
@@ -30,6 +32,11 @@ void write_text(const std::string& text, const std::filesystem::path& path) {
   file << text;
   file.close();
   TORCH_CHECK(file, path.string(), ": the file cannot be written");
+}
+
+void print_help() {
+  std::cout << "Trains an ensemble of small networks on handwritten digits, all members at once.\n\n";
+  print_flags(std::cout);
 }
 
 void run(const Options& options) {
@@ -67,7 +74,8 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   try {
-    digits_ensemble::run(digits_ensemble::parse_options(argc, argv));
+    const std::optional<digits_ensemble::Options> options = digits_ensemble::parse_options(argc, argv);
+    options ? digits_ensemble::run(*options) : digits_ensemble::print_help();
     return 0;
   } catch (const c10::Error& error) {
     std::cerr << "digits_ensemble: " << error.what_without_backtrace() << "\n";

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace digits_ensemble {
 
@@ -18,9 +19,10 @@ struct Options {
   bool loop;
 };
 
-/// Reads the command line. An unknown flag, or one whose value is no number, ends the program with one line and exit
-/// code 1 (Abseil's habit). Relative paths are the user's, also under `bazel run`, which starts programs elsewhere.
-/// \throws c10::ValueError for a value out of range and for an argument that is no flag.
-Options parse_options(int argc, char** argv);
+/// Reads the command line; returns nothing if it asks for --help. Relative paths are the user's, also under `bazel
+/// run`, which starts programs elsewhere. Writes nothing. \throws c10::ValueError for the first argument that is no
+/// flag or lacks its value, for a value out of range, and for
+///     a folder that cannot be written to.
+std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace digits_ensemble

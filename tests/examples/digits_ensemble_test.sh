@@ -26,16 +26,27 @@ complains() {
   [[ ! -e $folder/out ]] || fail "$*: wrote something"
 }
 
-complains "nosuchflag" --nosuchflag=1
-complains "members" --members=many
+complains "--nosuchflag: there is no such flag" --nosuchflag=1
+complains "--nosuchflag: there is no such flag" --nosuchflag
+complains "--nosuchflag: there is no such flag" --nosuchflag --norsuch
+complains "--members: the value is missing" --members
+complains "--members: the value is missing" --members --loop
+complains "--members=: expected a whole number" --members=
+complains "--members=many: expected a whole number" --members=many
+complains "--members=many: expected a whole number" --members many
+complains "--epochs=1.5: expected a whole number" --epochs=1.5
+complains "--loop=perhaps: expected true or false" --loop=perhaps
 complains "--members=0: expected 1 to" --members=0
 complains "--width=-1: expected 0 to" --width=-1
 complains "--epochs=0: expected 1 to" --epochs=0
+complains "--epochs=-1: expected 1 to" --epochs -1
 complains "--batch=0: expected 1 to" --batch=0
 complains "--batch=2000: expected 1 to 1079" --batch=2000
 complains "--seed=-1: expected 0 to" --seed=-1
 complains "--threads=0: expected 1 to" --threads=0
-complains "stray" stray
+complains '"stray" is not a flag' stray
+complains '"8" is not a flag' --loop 8
+complains '"-members=8" is not a flag' -members=8
 complains "missing.csv: there is no such file" --data=missing.csv
 
 : >"$folder/empty.csv"
@@ -46,10 +57,25 @@ sed '5s/^0,/zero,/' "$digits" >"$folder/word.csv"
 complains 'word.csv:5: column 1: "zero" is not a pixel value' --data=word.csv
 sed '7s/[0-9]*$/10/' "$digits" >"$folder/label.csv"
 complains "label.csv:7: column 65: the label 10 is not in 0 to 9" --data=label.csv
+head -n 4 "$digits" >"$folder/few.csv"
+complains "4 digits are too few to split" --data=few.csv
+complains "cannot be read" --data=.
 
 echo kept >"$folder/taken"
 complains "this is a file" --out=taken
+complains "--out=taken/below: nothing can be written there" --out=taken/below
+complains "--out=: expected a folder" --out=
+if ((EUID != 0)); then  # root may write anywhere
+  mkdir -m 555 "$folder/locked"
+  complains "--out=locked/below: nothing can be written there" --out=locked/below
+fi
 [[ $(cat "$folder/taken") == kept ]] || fail "--out=taken: changed the file"
+
+"$program" --help >"$folder/stdout" 2>"$folder/stderr" || fail "--help: exit code $?"
+[[ ! -s $folder/stderr ]] || fail "--help: $(cat "$folder/stderr")"
+for flag in members width epochs batch seed threads data out loop help; do
+  grep -q "^  --$flag " "$folder/stdout" || fail "--help: no line for --$flag"
+done
 
 "$program" --members=3 --width=8 --epochs=2 --loop --out=out/of/some/depth >"$folder/stdout" 2>"$folder/stderr" ||
   fail "a good run: $(cat "$folder/stderr")"
