@@ -2,7 +2,6 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
-#include <c10/core/DispatchKeySet.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "tensordict/structure.h"
+#include "tensordict/transformed.h"
 
 namespace graft {
 namespace {
@@ -19,14 +19,12 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 /// Says whether a leaf belongs to a vmap or grad level: those have no rule for the fused operations.
-bool any_wrapped(const Tensors& values) {
-  constexpr c10::DispatchKeySet kWrapped({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
-  return std::any_of(values.begin(), values.end(),
-                     [&](const at::Tensor& value) { return value.key_set().has_any(kWrapped); });
+bool any_transformed(const Tensors& values) {
+  return std::any_of(values.begin(), values.end(), internal::is_transformed);
 }
 
 // The right side of an operation, either a value per leaf or one number: what belongs to leaf `i`.
-bool any_wrapped(const at::Scalar&) { return false; }
+bool any_transformed(const at::Scalar&) { return false; }
 const at::Tensor& operand(const Tensors& values, std::size_t i) { return values[i]; }
 const at::Scalar& operand(const at::Scalar& number, std::size_t) { return number; }
 
@@ -34,7 +32,7 @@ const at::Scalar& operand(const at::Scalar& number, std::size_t) { return number
 template <typename Operation, typename Right>
 TensorDict apply(const TensorDict& left, const Right& right) {
   const Tensors& values = left.values();
-  if (!any_wrapped(values) && !any_wrapped(right)) {
+  if (!any_transformed(values) && !any_transformed(right)) {
     return TensorDict(left.keys(), Operation::fused(values, right), left.batch_size());
   }
   Tensors results;
@@ -47,7 +45,7 @@ TensorDict apply(const TensorDict& left, const Right& right) {
 template <typename Operation, typename Right>
 TensorDict& apply_(TensorDict& left, const Right& right) {
   const Tensors& values = left.values();
-  if (!any_wrapped(values) && !any_wrapped(right)) {
+  if (!any_transformed(values) && !any_transformed(right)) {
     Operation::fused_(values, right);
     return left;
   }
@@ -118,14 +116,14 @@ GRAFT_ARITHMETIC(Divide, /, div)
 
 /// Returns `1 / tree`, as LibTorch computes a number divided by a tensor.
 TensorDict reciprocal(const TensorDict& tree) {
-  if (any_wrapped(tree.values())) return tree.map([](const at::Tensor& value) { return value.reciprocal(); });
+  if (any_transformed(tree.values())) return tree.map([](const at::Tensor& value) { return value.reciprocal(); });
   return TensorDict(tree.keys(), at::_foreach_reciprocal(tree.values()), tree.batch_size());
 }
 
 }  // namespace
 
 TensorDict operator-(const TensorDict& tree) {
-  if (any_wrapped(tree.values())) return tree.map([](const at::Tensor& value) { return value.neg(); });
+  if (any_transformed(tree.values())) return tree.map([](const at::Tensor& value) { return value.neg(); });
   return TensorDict(tree.keys(), at::_foreach_neg(tree.values()), tree.batch_size());
 }
 
@@ -136,7 +134,7 @@ TensorDict operator/(const at::Scalar& left, const TensorDict& right) { return r
 
 TensorDict lerp(const TensorDict& start, const TensorDict& end, const at::Scalar& weight) {
   const Tensors ends = aligned_values("lerp", start, end);
-  if (!any_wrapped(start.values()) && !any_wrapped(ends)) {
+  if (!any_transformed(start.values()) && !any_transformed(ends)) {
     return TensorDict(start.keys(), at::_foreach_lerp(start.values(), ends, weight), start.batch_size());
   }
   Tensors results;

@@ -3,13 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace graft::internal {
+#include "tensordict/transformed.h"
 
-/// Is it batched by vmap or wrapped by grad, vjp or jvp?
-inline bool is_transformed(const at::Tensor& tensor) {
-  const c10::DispatchKeySet keys = tensor.unsafeGetTensorImpl()->key_set();
-  return keys.has(c10::DispatchKey::FuncTorchBatched) || keys.has(c10::DispatchKey::FuncTorchGradWrapper);
-}
+namespace graft::internal {
 
 /// Would derivatives be lost if the tensor were replaced by an alias of its data?
 inline bool carries_derivatives(const at::Tensor& tensor) {

@@ -107,15 +107,6 @@ bool GradLevel::is_differentiated_outside(const at::Tensor& tensor) const {
   return outer_grad_mode_ && requires_grad_on_any_level(unwrap(tensor));
 }
 
-bool is_batched(const at::Tensor& tensor) {
-  return tensor.defined() && functorch::maybeGetBatchedImpl(functorch::unwrapIfDead(tensor)) != nullptr;
-}
-
-bool is_grad_wrapped(const at::Tensor& tensor) {
-  const auto* wrapper = tensor.defined() ? functorch::maybeGetTensorWrapper(tensor) : nullptr;
-  return wrapper != nullptr && wrapper->is_alive();
-}
-
 int64_t depth() { return static_cast<int64_t>(functorch::getDynamicLayerStack().size()); }
 
 }  // namespace graft::internal

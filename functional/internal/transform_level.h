@@ -90,12 +90,6 @@ class [[nodiscard]] GradLevel : private TransformLevel {
   c10::AutoGradMode grad_mode_;
 };
 
-/// Says whether `tensor` hides a dim of some vmap that is running.
-bool is_batched(const at::Tensor& tensor);
-
-/// Says whether `tensor` is a value of some grad that is running.
-bool is_grad_wrapped(const at::Tensor& tensor);
-
 /// Returns how many levels this thread's stack has.
 int64_t depth();
 

@@ -8,6 +8,8 @@
 
 #include <stdexcept>
 
+#include "tensordict/transformed.h"
+
 namespace graft {
 namespace {
 
@@ -66,7 +68,7 @@ TEST(GradTest, ReturnsTheAuxiliaryResultDetachedFromTheLevel) {
   EXPECT_TRUE(near(gradient, 2 * x));
   EXPECT_TRUE(near(aux[0], 2 * x));
   EXPECT_FALSE(aux[0].requires_grad());
-  EXPECT_FALSE(internal::is_grad_wrapped(aux[0]));
+  EXPECT_FALSE(internal::is_transformed(aux[0]));
 }
 
 TEST(GradTest, ReturnsTheValueFirst) {
