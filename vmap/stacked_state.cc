@@ -76,6 +76,7 @@ StackedState stack_module_state(const ModuleList& modules) {
 }
 
 void unstack_module_state(const StackedState& state, const ModuleList& modules) {
+  TORCH_CHECK_VALUE(!modules.modules().empty(), "unstack_module_state: expected at least one module");
   const auto count = static_cast<int64_t>(modules.modules().size());
   std::ostringstream problems;
   for (Module* module : modules.modules()) {

@@ -50,8 +50,8 @@ class ModuleList {
 StackedState stack_module_state(const ModuleList& modules);
 
 /// Copies member i of `state` into the parameters and buffers of the ith module, in place.
-/// \throws c10::ValueError if the number of modules is not that of the members, and listing every leaf that does not
-///     fit; nothing is copied then.
+/// \throws c10::ValueError if the list is empty or the number of modules is not that of the members, and listing every
+///     leaf that does not fit; nothing is copied then.
 void unstack_module_state(const StackedState& state, const ModuleList& modules);
 
 }  // namespace graft

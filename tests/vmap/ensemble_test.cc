@@ -55,16 +55,7 @@ TEST(EnsembleTest, LoadsWhatItSaved) {
   EXPECT_THAT([&] { other.load(file); }, ThrowsMessage<c10::ValueError>(HasSubstr("weight")));
 }
 
-TEST(StackedStateTest, ListsHowModulesDiffer) {
-  std::vector<Linear> nets = make_linears(2);
-  nets.emplace_back(4, 2);
-  nets[1]->eval();
-  EXPECT_THAT([&] { stack_module_state(nets); },
-              ThrowsMessage<c10::ValueError>(AllOf(HasSubstr("module 1 is in eval"), HasSubstr("module 2"))));
-  EXPECT_THAT([&] { stack_module_state(std::vector<Linear>{}); }, ThrowsMessage<c10::ValueError>(HasSubstr("one")));
-}
-
-TEST(StackedStateTest, KeepsStatisticsForEachMember) {
+TEST(EnsembleTest, KeepsStatisticsForEachMember) {
   std::vector<torch::nn::BatchNorm1d> nets;
   for (int i = 0; i < 3; ++i) nets.emplace_back(2);
   const Ensemble ensemble(nets);
