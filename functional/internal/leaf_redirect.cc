@@ -27,6 +27,11 @@ bool holds_old_tensor(c10::ArrayRef<c10::IValue> list) {
   return std::any_of(list.begin(), list.end(), [](const c10::IValue& element) { return find_leaf(element); });
 }
 
+const at::Tensor& exchanged(const RedirectScope::Map& map, const at::Tensor& tensor) {
+  const auto found = map.find(tensor.unsafeGetTensorImpl());
+  return found == map.end() ? tensor : found->second;
+}
+
 /// Exchanges in one argument: a tensor, or a list of tensors some of which may be absent.
 void redirect(c10::IValue& argument) {
   if (const at::Tensor* leaf = find_leaf(argument)) {
@@ -59,9 +64,13 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
 
 RedirectScope::RedirectScope(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs)
     : outer_map_(active_map), outer_node_(active_node), key_(kRedirectKey) {
-  for (const auto& [old_tensor, leaf] : pairs) map_.insert_or_assign(old_tensor.unsafeGetTensorImpl(), leaf);
+  for (const auto& [old_tensor, leaf] : pairs) {
+    map_.insert_or_assign(old_tensor.unsafeGetTensorImpl(), outer_map_ ? exchanged(*outer_map_, leaf) : leaf);
+  }
   if (outer_map_ != nullptr) {
-    for (const auto& [old_tensor, leaf] : *outer_map_) map_.emplace(old_tensor, leaf_for(leaf));
+    Map redirected_on;
+    for (const auto& [old_tensor, leaf] : *outer_map_) redirected_on.emplace(old_tensor, exchanged(map_, leaf));
+    map_.merge(redirected_on);
   }
   active_map = &map_;
   active_node = torch::autograd::get_current_node().get();
@@ -72,9 +81,6 @@ RedirectScope::~RedirectScope() {
   active_node = outer_node_;
 }
 
-at::Tensor RedirectScope::leaf_for(const at::Tensor& tensor) const {
-  const auto found = map_.find(tensor.unsafeGetTensorImpl());
-  return found == map_.end() ? tensor : found->second;
-}
+at::Tensor RedirectScope::leaf_for(const at::Tensor& tensor) const { return exchanged(map_, tensor); }
 
 }  // namespace graft::internal

@@ -24,8 +24,8 @@ class RedirectScope {
  public:
   using Map = absl::flat_hash_map<const at::TensorImpl*, at::Tensor>;
 
-  /// Redirects the first of each pair to the second. What an outer scope on this thread redirects to an old tensor of
-  /// this one is redirected on.
+  /// Redirects the first of each pair to the second. Composed with an outer scope on this thread: what that redirects
+  /// to an old tensor of this one is redirected on, and a leaf that it redirects stands for what it is redirected to.
   explicit RedirectScope(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs);
   ~RedirectScope();
   RedirectScope(const RedirectScope&) = delete;
