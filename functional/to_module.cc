@@ -17,8 +17,6 @@ std::optional<TensorDict> to_module(const TensorDict& tree, torch::nn::Module& m
   std::optional<TensorDict> old;
   if (options.return_swap) old = installation.old_values();
   installation.keep();
-  // Leaves that two names share make new ties, which a plan does not look for again.
-  internal::forget_plan(module);
   return old;
 }
 

@@ -38,7 +38,7 @@ void restore_registry(TensorRegistry& registry, absl::Span<const std::string> na
 }  // namespace
 
 Installation::Installation(Module& module, absl::Span<const TensorDict* const> trees, const InstallRules& rules)
-    : module_(module), plan_(plan_for(module)), keys_(trees.front()->keys()) {
+    : module_(module), plan_(plan_for(module)), newest_plan_(newest_plan()), keys_(trees.front()->keys()) {
   collect(trees, rules);
   check_conflicts(rules);
   if (rules.tie && plan_->has_ties()) add_ties(rules);
@@ -51,7 +51,10 @@ Installation::~Installation() {
   if (!kept_) restore();
 }
 
-void Installation::keep() { kept_ = true; }
+void Installation::keep() {
+  kept_ = true;
+  forget_plans_since(0, *plan_);
+}
 
 /// Lists what goes where, and checks that it fits.
 void Installation::collect(absl::Span<const TensorDict* const> trees, const InstallRules& rules) {
@@ -166,6 +169,7 @@ void Installation::install() noexcept {
 
 // Backwards, so that a slot that was written twice ends on its first old value.
 void Installation::restore() noexcept {
+  forget_plans_since(newest_plan_, *plan_);
   if (!plan_->is_valid(module_)) {
     restore_changed_module();
     return;

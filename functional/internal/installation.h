@@ -26,7 +26,7 @@ class Installation {
   Installation(const Installation&) = delete;
   Installation& operator=(const Installation&) = delete;
 
-  /// Leaves the module as it is now.
+  /// Leaves the leaves where they are.
   void keep();
 
   /// Old tensor and leaf of each parameter that only a redirect can reach.
@@ -61,6 +61,7 @@ class Installation {
 
   torch::nn::Module& module_;
   std::shared_ptr<SwapPlan> plan_;
+  uint64_t newest_plan_;  ///< when this began
   std::shared_ptr<const KeyTable> keys_;
   std::vector<Change> changes_;  ///< the first ones in the order of `keys_`
   std::vector<at::Tensor> old_;  ///< what each handle held

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "functional/internal/leaf_kind.h"
 #include "functional/internal/swap_plan.h"
+#include "tensordict/transformed.h"
 
 namespace graft::internal {
 
@@ -19,6 +19,11 @@ struct InstallRules {
   bool tie = false;       ///< names of one parameter that got no leaf follow the name that did
   bool redirect = false;  ///< parameters that no known member holds are collected, instead of refused
 };
+
+/// Would derivatives be lost if the tensor were replaced by an alias of its data?
+inline bool carries_derivatives(const at::Tensor& tensor) {
+  return tensor.requires_grad() || is_transformed(tensor) || tensor._fw_grad(/*level=*/0).defined();
+}
 
 /// A plain leaf that goes where a tensor with `requires_grad` was is replaced by an alias with that flag.
 inline bool needs_alias(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules) {

@@ -70,7 +70,7 @@ bool same_names(const EntryRange& entries, const std::string* names) {
 
 }  // namespace
 
-SwapPlan::SwapPlan(Module& root) {
+SwapPlan::SwapPlan(Module& root, uint64_t number) : number_(number) {
   std::vector<const Module*> ancestors;
   add_module(root, "", ancestors);
   match_members();
@@ -178,10 +178,13 @@ std::vector<std::vector<MemberHandle>> SwapPlan::find_members() {
         members[own - slots_.data()].push_back(found);
         return;
       }
-      if (!handle.defined()) return;
       const auto holder = first_holder.find(handle.unsafeGetTensorImpl());
-      if (holder != first_holder.end()) members[holder->second].push_back(found);
-      if (own == nullptr || own->reach == Reach::kRegistry) return;
+      if (holder != first_holder.end()) {
+        members[holder->second].push_back(found);
+      } else {
+        strays_.push_back({&handle, WeakTensor(handle.getIntrusivePtr())});
+      }
+      if (!handle.defined() || own == nullptr || own->reach == Reach::kRegistry) return;
       own->reach = holder != first_holder.end() ? Reach::kRegistry : Reach::kDetached;
       detached_members_.insert_or_assign(own, std::string(member));
     });
@@ -222,17 +225,26 @@ bool SwapPlan::has_same_children(const PlannedModule& planned) const {
 }
 
 bool SwapPlan::is_valid(Module& root) const {
-  if (modules_.front().module != &root || *modules_.front().type != typeid(root)) return false;
+  if (!is_of(root) || *modules_.front().type != typeid(root)) return false;
   // Modules stand in walking order, so each child is compared after its parent has shown that it is still there.
   return std::all_of(modules_.begin(), modules_.end(),
                      [this](const PlannedModule& planned) { return is_unchanged(planned); });
 }
 
 bool SwapPlan::members_agree() const {
-  return std::all_of(slots_.begin(), slots_.end(), [this](const Slot& slot) {
+  const auto holds_entry = [this](const Slot& slot) {
     return std::all_of(members_begin(slot), members_end(slot),
                        [&](const MemberHandle& member) { return member.address->is_same(*slot.entry); });
-  });
+  };
+  return std::all_of(slots_.begin(), slots_.end(), holds_entry) &&
+         std::all_of(strays_.begin(), strays_.end(), [](const StrayHandle& stray) {
+           return stray.address->unsafeGetTensorImpl() == stray.tensor._unsafe_get_target();
+         });
+}
+
+bool SwapPlan::shares_module_with(const SwapPlan& other) const {
+  return std::any_of(modules_.begin(), modules_.end(),
+                     [&](const PlannedModule& planned) { return other.module_indices_.contains(planned.module); });
 }
 
 std::string SwapPlan::unknown_key_message(std::string_view key) const {
@@ -304,31 +316,33 @@ std::vector<std::shared_ptr<SwapPlan>>& remembered_plans() {
   return plans;
 }
 
-auto find_plan(const Module& root) {
-  auto& plans = remembered_plans();
-  return std::find_if(plans.rbegin(), plans.rend(),
-                      [&](const auto& plan) { return plan->modules().front().module == &root; });
+/// Counts the plans that this thread has made.
+uint64_t& plan_count() {
+  thread_local uint64_t count = 0;
+  return count;
 }
 
 }  // namespace
 
 std::shared_ptr<SwapPlan> plan_for(Module& root) {
   auto& plans = remembered_plans();
-  const auto known = find_plan(root);
+  const auto known = std::find_if(plans.rbegin(), plans.rend(), [&](const auto& plan) { return plan->is_of(root); });
   if (known != plans.rend()) {
     if ((*known)->is_valid(root) && (*known)->members_agree()) return *known;
     plans.erase(std::next(known).base());
   }
-  auto plan = std::make_shared<SwapPlan>(root);
+  auto plan = std::make_shared<SwapPlan>(root, ++plan_count());
   if (plans.size() == kRememberedPlans) plans.erase(plans.begin());
   plans.push_back(plan);
   return plan;
 }
 
-void forget_plan(Module& root) {
+uint64_t newest_plan() { return plan_count(); }
+
+void forget_plans_since(uint64_t number, const SwapPlan& plan) {
   auto& plans = remembered_plans();
-  const auto known = find_plan(root);
-  if (known != plans.rend()) plans.erase(std::next(known).base());
+  if (plans.empty() || plans.back()->number() <= number) return;
+  std::erase_if(plans, [&](const auto& known) { return known->number() > number && known->shares_module_with(plan); });
 }
 
 }  // namespace graft::internal

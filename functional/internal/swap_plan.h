@@ -44,6 +44,14 @@ struct MemberHandle {
   at::Tensor* address;
 };
 
+using WeakTensor = c10::weak_intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
+
+/// A handle that no entry holds the tensor of.
+struct StrayHandle {
+  at::Tensor* address;
+  WeakTensor tensor;
+};
+
 /// One entry of a registry, with the members that hold the same tensor.
 struct Slot {
   at::Tensor* entry;
@@ -89,11 +97,16 @@ struct PlannedModule {
 
 class SwapPlan {
  public:
-  explicit SwapPlan(torch::nn::Module& root);
+  /// `number` tells the plans of a thread apart.
+  explicit SwapPlan(torch::nn::Module& root, uint64_t number = 0);
+
+  uint64_t number() const { return number_; }
+  bool is_of(const torch::nn::Module& root) const { return modules_.front().module == &root; }
+  bool shares_module_with(const SwapPlan& other) const;
 
   /// Do the addresses still hold? See the note.
   bool is_valid(torch::nn::Module& root) const;
-  /// Does every member still hold the tensor of its entry? (Of a valid plan only.)
+  /// Do the members hold what the note says? (Of a valid plan only.)
   bool members_agree() const;
 
   const std::vector<PlannedModule>& modules() const { return modules_; }
@@ -145,11 +158,13 @@ class SwapPlan {
   const Mapping& remember(Mapping mapping);
   std::string unknown_key_message(std::string_view key) const;
 
+  const uint64_t number_;
   std::vector<PlannedModule> modules_;
   std::vector<Slot> slots_;
   std::vector<std::string> entry_names_;  ///< one for each slot
   std::vector<PlannedChild> children_;
   std::vector<MemberHandle> members_;
+  std::vector<StrayHandle> strays_;
   KeyTable names_;
   std::vector<uint32_t> slot_of_name_;
   bool has_ties_ = false;
@@ -162,7 +177,10 @@ class SwapPlan {
 /// Returns this thread's plan of `root`, made anew if there is none or if it is no longer valid or does not agree.
 std::shared_ptr<SwapPlan> plan_for(torch::nn::Module& root);
 
-/// Drops this thread's plan of `root`, so that the next call makes a new one.
-void forget_plan(torch::nn::Module& root);
+/// The number of the newest plan of this thread.
+uint64_t newest_plan();
+
+/// Drops this thread's plans that are newer than `number` and share a module with `plan`.
+void forget_plans_since(uint64_t number, const SwapPlan& plan);
 
 }  // namespace graft::internal

@@ -10,10 +10,10 @@
 #include <sstream>
 #include <string_view>
 
-#include "functional/internal/leaf_kind.h"
 #include "functional/internal/module_registry.h"
 #include "functional/internal/module_slots.h"
 #include "functional/internal/transform_level.h"
+#include "tensordict/transformed.h"
 
 namespace graft::testing {
 namespace {

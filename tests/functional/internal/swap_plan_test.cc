@@ -294,11 +294,38 @@ TEST(SwapPlanForTest, MakesANewPlanForAnotherClassAtTheSameAddress) {
   EXPECT_EQ(slot_named(*plan_for(*module), "w").reach, Reach::kMembers);
 }
 
-TEST(SwapPlanForTest, ForgetsAPlanWhenAsked) {
-  GrowingImpl module;
-  const auto plan = plan_for(module);
-  forget_plan(module);
-  EXPECT_NE(plan_for(module), plan);
+TEST(SwapPlanForTest, MakesANewPlanWhenAMemberIsAssigned) {
+  Linear tied(2, 2);
+  EXPECT_EQ(members_of(*plan_for(*tied), "weight"), std::vector<const Tensor*>{&tied->weight});
+  const Tensor own = tied->weight;
+  tied->weight = torch::ones({2, 2});
+  EXPECT_EQ(slot_named(*plan_for(*tied), "weight").reach, Reach::kDetached);
+  tied->weight = own;
+  EXPECT_EQ(slot_named(*plan_for(*tied), "weight").reach, Reach::kMembers);
+}
+
+TEST(SwapPlanForTest, MakesANewPlanWhenAMemberIsTiedOrUntied) {
+  torch::nn::Sequential layers(Linear(2, 2), Linear(2, 2));
+  Linear first(std::dynamic_pointer_cast<torch::nn::LinearImpl>(layers->ptr(0)));
+  Linear second(std::dynamic_pointer_cast<torch::nn::LinearImpl>(layers->ptr(1)));
+  EXPECT_EQ(members_of(*plan_for(*layers), "0.weight"), std::vector<const Tensor*>{&first->weight});
+  const Tensor own = second->weight;
+  second->weight = first->weight;
+  EXPECT_EQ(members_of(*plan_for(*layers), "0.weight"), (std::vector<const Tensor*>{&first->weight, &second->weight}));
+  second->weight = own;
+  EXPECT_EQ(members_of(*plan_for(*layers), "0.weight"), std::vector<const Tensor*>{&first->weight});
+}
+
+TEST(SwapPlanForTest, ForgetsNewerPlansOfTheSameModules) {
+  GrowingImpl module, other;
+  const auto before = plan_for(module);
+  const uint64_t number = newest_plan();
+  const auto of_a_part = plan_for(*module.fc);
+  const auto of_another = plan_for(other);
+  forget_plans_since(number, *before);
+  EXPECT_EQ(plan_for(module), before);
+  EXPECT_NE(plan_for(*module.fc), of_a_part);
+  EXPECT_EQ(plan_for(other), of_another);
 }
 
 TEST(SwapPlanForTest, ServesMoreModulesThanItRemembers) {
