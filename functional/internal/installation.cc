@@ -37,14 +37,23 @@ void restore_registry(TensorRegistry& registry, absl::Span<const std::string> na
 
 }  // namespace
 
-Installation::Installation(Module& module, absl::Span<const TensorDict* const> trees, const InstallRules& rules)
+Installation::Installation(Module& module, Trees trees, const InstallRules& rules)
     : module_(module), plan_(plan_for(module)), newest_plan_(newest_plan()), keys_(trees.front()->keys()) {
-  collect(trees, rules);
-  check_conflicts(rules);
-  if (rules.tie && plan_->has_ties()) add_ties(rules);
-  const std::vector<at::Tensor> aliases = make_aliases();
-  reserve_old();
-  install();
+  Parts parts;
+  for (const TensorDict* tree : trees) parts.push_back({tree, plan_->slots_for(tree->keys(), rules.call)});
+  const bool tie = rules.tie && plan_->has_ties();
+  if (tie || parts.size() > 1 || !plan_->is_one_to_one()) {
+    check_fit(parts, /*ties=*/{}, rules);
+    check_conflicts(parts, rules);
+  }
+  const Ties ties = tie ? find_ties(parts) : Ties();
+  reserve(parts, ties);
+  try {
+    install_all(parts, ties, rules);
+  } catch (...) {
+    restore();
+    throw;
+  }
 }
 
 Installation::~Installation() {
@@ -56,131 +65,144 @@ void Installation::keep() {
   forget_plans_since(0, *plan_);
 }
 
-/// Lists what goes where, and checks that it fits.
-void Installation::collect(absl::Span<const TensorDict* const> trees, const InstallRules& rules) {
-  bool all_fit = true;
-  for (const TensorDict* tree : trees) {
-    const std::vector<uint32_t>& slots = plan_->slots_for(tree->keys(), rules.call);
-    changes_.reserve(changes_.size() + slots.size());
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      all_fit &= add_change(slots[i], tree->values()[i], tree->keys()->path(i), rules);
-    }
-  }
-  if (!all_fit) report(rules);
-}
-
-/// Returns whether the leaf fits.
-bool Installation::add_change(uint32_t index, const at::Tensor& leaf, const std::string& name,
-                              const InstallRules& rules) {
-  const Slot& slot = plan_->slots()[index];
-  const bool aliased = needs_alias(slot, leaf, rules);
-  changes_.push_back({.leaf = &leaf, .name = &name, .slot = index, .old_entry = 0, .needs_alias = aliased});
-  return fits(slot, leaf, aliased, rules);
-}
-
-void Installation::report(const InstallRules& rules) const {
-  std::ostringstream problems;
-  std::size_t count = 0;
-  for (const Change& change : changes_) {
-    if (fits(slot_of(change), *change.leaf, change.needs_alias, rules)) continue;
-    describe_misfit(*plan_, slot_of(change), *change.name, *change.leaf, rules, problems);
-    ++count;
-  }
-  TORCH_CHECK_VALUE(false, rules.call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
-                    module_.name(), ":", problems.str(), "\nThe module is unchanged.");
-}
-
 /// One slot may be named twice (a shared module, or two trees), and with ties one parameter, but only with one leaf.
-void Installation::check_conflicts(const InstallRules& rules) const {
-  if (plan_->is_one_to_one() && changes_.size() == keys_->size() && !(rules.tie && plan_->has_ties())) return;
-  absl::flat_hash_map<const void*, const Change*> first_change;
+void Installation::check_conflicts(const Parts& parts, const InstallRules& rules) const {
+  struct Named {
+    const at::Tensor* leaf;
+    const std::string* name;
+  };
+  absl::flat_hash_map<const void*, Named> first_leaf;
   std::ostringstream problems;
-  for (const Change& change : changes_) {
-    const Slot& slot = slot_of(change);
-    const void* const identity =
-        rules.tie && slot.entry->defined() ? static_cast<const void*>(slot.entry->unsafeGetTensorImpl()) : &slot;
-    const auto [known, is_new] = first_change.emplace(identity, &change);
-    if (is_new || known->second->leaf->is_same(*change.leaf)) continue;
-    problems << "\n  \"" << *known->second->name << "\" and \"" << *change.name
-             << "\" stand for one parameter, but were given two different tensors";
+  for (const auto& [tree, slots] : parts) {
+    for (std::size_t i = 0; i < tree->size(); ++i) {
+      const Slot& slot = plan_->slots()[slots->indices[i]];
+      const void* const identity =
+          rules.tie && slot.entry->defined() ? static_cast<const void*>(slot.entry->unsafeGetTensorImpl()) : &slot;
+      const Named leaf{&tree->values()[i], &tree->keys()->path(i)};
+      const Named& first = first_leaf.emplace(identity, leaf).first->second;
+      if (first.leaf->is_same(*leaf.leaf)) continue;
+      problems << "\n  \"" << *first.name << "\" and \"" << *leaf.name
+               << "\" stand for one parameter, but were given two different tensors";
+    }
   }
   TORCH_CHECK_VALUE(problems.str().empty(), rules.call, ": conflicting leaves for module ", module_.name(), ":",
                     problems.str(), "\nThe module is unchanged.");
 }
 
 /// Entries without a leaf that hold the same tensor as one with a leaf get that leaf.
-void Installation::add_ties(const InstallRules& rules) {
-  std::vector<bool> has_leaf(plan_->slots().size());
-  absl::flat_hash_map<const at::TensorImpl*, Change> change_of;
-  for (const Change& change : changes_) {
-    has_leaf[change.slot] = true;
-    const at::Tensor& old_value = *slot_of(change).entry;
-    if (old_value.defined()) change_of.emplace(old_value.unsafeGetTensorImpl(), change);
-  }
-  bool all_fit = true;
-  for (uint32_t i = 0; i < plan_->slots().size(); ++i) {
-    const at::Tensor& old_value = *plan_->slots()[i].entry;
-    if (has_leaf[i] || !old_value.defined()) continue;
-    const auto tied = change_of.find(old_value.unsafeGetTensorImpl());
-    if (tied != change_of.end()) all_fit &= add_change(i, *tied->second.leaf, *tied->second.name, rules);
-  }
-  if (!all_fit) report(rules);
-}
-
-/// Makes the aliases that plain leaves enter as, and points the changes to them. A leaf that is used twice has one
-/// alias, so that what was tied stays tied.
-std::vector<at::Tensor> Installation::make_aliases() {
-  std::vector<at::Tensor> aliases;
-  absl::flat_hash_map<const at::TensorImpl*, const at::Tensor*> alias_of;
-  const bool may_repeat = plan_->has_ties() || !plan_->is_one_to_one();
-  for (Change& change : changes_) {
-    if (!change.needs_alias) continue;
-    if (aliases.empty()) aliases.reserve(changes_.size());  // so that it never moves
-    const at::TensorImpl* const leaf = change.leaf->unsafeGetTensorImpl();
-    const auto known = may_repeat ? alias_of.find(leaf) : alias_of.end();
-    if (known != alias_of.end()) {
-      change.leaf = known->second;
-      continue;
+Installation::Ties Installation::find_ties(const Parts& parts) const {
+  const std::vector<Slot>& all = plan_->slots();
+  std::vector<bool> has_leaf(all.size());
+  absl::flat_hash_map<const at::TensorImpl*, Tie> tie_of;
+  for (const auto& [tree, slots] : parts) {
+    for (std::size_t i = 0; i < tree->size(); ++i) {
+      const uint32_t slot = slots->indices[i];
+      has_leaf[slot] = true;
+      const Tie tie{slot, &tree->values()[i], &tree->keys()->path(i)};
+      if (all[slot].entry->defined()) tie_of.emplace(all[slot].entry->unsafeGetTensorImpl(), tie);
     }
-    change.leaf = &aliases.emplace_back(alias_with_grad(*change.leaf));
-    if (may_repeat) alias_of.emplace(leaf, change.leaf);
   }
-  return aliases;
+  Ties ties;
+  for (uint32_t slot = 0; slot < all.size(); ++slot) {
+    const auto tied = tie_of.find(all[slot].entry->unsafeGetTensorImpl());
+    if (!has_leaf[slot] && tied != tie_of.end()) ties.push_back({slot, tied->second.leaf, tied->second.name});
+  }
+  return ties;
 }
 
-void Installation::reserve_old() {
-  std::size_t handles = 0;
-  for (Change& change : changes_) {
-    change.old_entry = static_cast<uint32_t>(handles);
-    handles += 1 + slot_of(change).member_count;
+void Installation::reserve(const Parts& parts, const Ties& ties) {
+  std::size_t slots = ties.size();
+  std::size_t handles = ties.size();
+  for (const Tie& tie : ties) handles += plan_->slots()[tie.slot].member_count;
+  for (const Part& part : parts) {
+    slots += part.slots->indices.size();
+    handles += part.slots->handle_count;
   }
+  installed_.reserve(slots);
   old_.reserve(handles);
 }
 
-// Old handles are moved out and back, which saves their reference counts: these are most of what a swap costs.
-void Installation::install() noexcept {
-  for (const Change& change : changes_) {
-    const Slot& slot = slot_of(change);
-    old_.push_back(std::exchange(*slot.entry, *change.leaf));
-    std::for_each(plan_->members_begin(slot), plan_->members_end(slot),
-                  [&](const MemberHandle& member) { old_.push_back(std::exchange(*member.address, *change.leaf)); });
+/// Checks and installs in one pass: most of what a swap costs is to reach each tensor, so it is reached once.
+void Installation::install_all(const Parts& parts, const Ties& ties, const InstallRules& rules) {
+  // A leaf that is used twice has one alias, so that what was tied stays tied.
+  AliasMap alias_of;
+  AliasMap* const aliases = plan_->has_ties() || !plan_->is_one_to_one() ? &alias_of : nullptr;
+  bool all_fit = true;
+  for (const auto& [tree, slots] : parts) {
+    for (std::size_t i = 0; all_fit && i < slots->indices.size(); ++i) {
+      all_fit = install(slots->indices[i], tree->values()[i], rules, aliases);
+    }
   }
+  for (const Tie& tie : ties) all_fit = all_fit && install(tie.slot, *tie.leaf, rules, aliases);
+  if (all_fit) return;
+  restore();
+  check_fit(parts, ties, rules);
+}
+
+/// Returns false, and does nothing, if the leaf does not fit.
+inline bool Installation::install(uint32_t index, const at::Tensor& leaf, const InstallRules& rules,
+                                  AliasMap* aliases) {
+  const Slot& slot = plan_->slots()[index];
+  const bool aliased = needs_alias(slot, leaf, rules);
+  if (!fits(slot, leaf, aliased, rules)) return false;
+  if (!aliased) {
+    put(index, leaf);
+  } else if (aliases == nullptr) {
+    put(index, alias_with_grad(leaf));
+  } else {
+    at::Tensor& alias = (*aliases)[leaf.unsafeGetTensorImpl()];
+    if (!alias.defined()) alias = alias_with_grad(leaf);
+    put(index, alias);
+  }
+  return true;
+}
+
+/// Old handles are moved out and back, which saves their reference counts.
+inline void Installation::put(uint32_t index, const at::Tensor& leaf) noexcept {
+  const Slot& slot = plan_->slots()[index];
+  installed_.push_back(index);
+  old_.push_back(std::exchange(*slot.entry, leaf));
+  std::for_each(plan_->members_begin(slot), plan_->members_end(slot),
+                [&](const MemberHandle& member) { old_.push_back(std::exchange(*member.address, leaf)); });
+}
+
+/// Says of every leaf that does not fit why. (Of a module that is as it was.)
+void Installation::check_fit(const Parts& parts, const Ties& ties, const InstallRules& rules) const {
+  std::ostringstream problems;
+  std::size_t count = 0;
+  const auto check = [&](uint32_t index, const at::Tensor& leaf, const std::string& name) {
+    const Slot& slot = plan_->slots()[index];
+    if (fits(slot, leaf, needs_alias(slot, leaf, rules), rules)) return;
+    describe_misfit(*plan_, slot, name, leaf, rules, problems);
+    ++count;
+  };
+  for (const auto& [tree, slots] : parts) {
+    for (std::size_t i = 0; i < tree->size(); ++i) {
+      check(slots->indices[i], tree->values()[i], tree->keys()->path(i));
+    }
+  }
+  for (const Tie& tie : ties) check(tie.slot, *tie.leaf, *tie.name);
+  TORCH_CHECK_VALUE(count == 0, rules.call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
+                    module_.name(), ":", problems.str(), "\nThe module is unchanged.");
 }
 
 // Backwards, so that a slot that was written twice ends on its first old value.
 void Installation::restore() noexcept {
   forget_plans_since(newest_plan_, *plan_);
-  if (!plan_->is_valid(module_)) {
+  if (plan_->still_holds()) {
+    at::Tensor* old_handle = old_.data() + old_.size();
+    for (auto index = installed_.rbegin(); index != installed_.rend(); ++index) {
+      const Slot& slot = plan_->slots()[*index];
+      for (const MemberHandle* member = plan_->members_end(slot); member != plan_->members_begin(slot);) {
+        *(--member)->address = std::move(*--old_handle);
+      }
+      *slot.entry = std::move(*--old_handle);
+    }
+  } else {
     restore_changed_module();
-    return;
   }
-  for (auto change = changes_.rbegin(); change != changes_.rend(); ++change) {
-    const Slot& slot = slot_of(*change);
-    at::Tensor* old_handle = &old_[change->old_entry];
-    *slot.entry = std::move(*old_handle);
-    std::for_each(plan_->members_begin(slot), plan_->members_end(slot),
-                  [&](const MemberHandle& member) { *member.address = std::move(*++old_handle); });
-  }
+  installed_.clear();
+  old_.clear();
 }
 
 /// The body registered, unregistered or replaced something, so addresses of entries no longer hold. Members are found
@@ -191,15 +213,12 @@ void Installation::restore_changed_module() {
     absl::flat_hash_map<uint32_t, at::Tensor> members;
   };
   std::vector<Todo> todo(plan_->modules().size());
-  for (auto change = changes_.rbegin(); change != changes_.rend(); ++change) {
-    const Slot& slot = slot_of(*change);
-    const at::Tensor& old_value = old_[change->old_entry];
+  visit_old([&](const Slot& slot, const at::Tensor& old_value) {
     Todo& owner = todo[slot.module];
-    (slot.is_buffer ? owner.buffers : owner.parameters).insert_or_assign(plan_->entry_name(slot), old_value);
-    std::for_each(plan_->members_begin(slot), plan_->members_end(slot), [&](const MemberHandle& member) {
-      todo[member.module].members.insert_or_assign(member.ordinal, old_value);
-    });
-  }
+    (slot.is_buffer ? owner.buffers : owner.parameters).emplace(plan_->entry_name(slot), old_value);
+    std::for_each(plan_->members_begin(slot), plan_->members_end(slot),
+                  [&](const MemberHandle& member) { todo[member.module].members.emplace(member.ordinal, old_value); });
+  });
   for (std::size_t m = 0; m < todo.size(); ++m) {
     const PlannedModule& planned = plan_->modules()[m];
     const std::shared_ptr<Module> alive = planned.owner.lock();
@@ -216,34 +235,38 @@ void Installation::restore_changed_module() {
   }
 }
 
+/// Shows what each entry held. A slot that was written twice comes twice, first with its first old value.
+void Installation::visit_old(absl::FunctionRef<void(const Slot&, const at::Tensor&)> visitor) const {
+  const at::Tensor* old_entry = old_.data();
+  for (const uint32_t index : installed_) {
+    const Slot& slot = plan_->slots()[index];
+    visitor(slot, *old_entry);
+    old_entry += 1 + slot.member_count;
+  }
+}
+
 std::vector<std::pair<at::Tensor, at::Tensor>> Installation::redirects() const {
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
-  for (const Change& change : changes_) {
-    const Slot& slot = slot_of(change);
-    if (slot.reach == Reach::kUnknown) pairs.emplace_back(old_[change.old_entry], *slot.entry);
-  }
+  visit_old([&](const Slot& slot, const at::Tensor& old_value) {
+    if (slot.reach == Reach::kUnknown) pairs.emplace_back(old_value, *slot.entry);
+  });
   return pairs;
 }
 
 TensorDict Installation::old_values() const {
+  absl::flat_hash_map<const Slot*, const at::Tensor*> old_value_of;
+  visit_old([&](const Slot& slot, const at::Tensor& old_value) { old_value_of.emplace(&slot, &old_value); });
   std::vector<at::Tensor> values;
   values.reserve(keys_->size());
-  for (std::size_t i = 0; i < keys_->size(); ++i) values.push_back(old_[first_change_of(i).old_entry]);
+  for (std::size_t i = 0; i < keys_->size(); ++i) values.push_back(*old_value_of.at(&plan_->slots()[installed_[i]]));
   return values_by_name(values);
-}
-
-/// A shared module has several names for one slot; only the first change of a slot knows what was there before.
-const Installation::Change& Installation::first_change_of(std::size_t position) const {
-  if (plan_->is_one_to_one()) return changes_[position];
-  return *std::find_if(changes_.begin(), changes_.end(),
-                       [&](const Change& change) { return change.slot == changes_[position].slot; });
 }
 
 TensorDict Installation::current_values() const {
   std::vector<at::Tensor> values;
   values.reserve(keys_->size());
   for (std::size_t i = 0; i < keys_->size(); ++i) {
-    const Slot& slot = slot_of(changes_[i]);
+    const Slot& slot = plan_->slots()[installed_[i]];
     const at::Tensor* const value =
         registry_of(plan_->modules()[slot.module], slot.is_buffer).find(plan_->entry_name(slot));
     values.push_back(value == nullptr ? at::Tensor() : *value);

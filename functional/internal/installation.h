@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "functional/internal/leaf_fit.h"
 #include "functional/internal/swap_plan.h"
@@ -19,8 +22,10 @@ namespace graft::internal {
 
 class Installation {
  public:
-  /// Checks everything, then installs every leaf of every tree.
-  Installation(torch::nn::Module& module, absl::Span<const TensorDict* const> trees, const InstallRules& rules);
+  using Trees = absl::Span<const TensorDict* const>;
+
+  /// Installs every leaf of every tree, or throws and leaves everything as it was.
+  Installation(torch::nn::Module& module, Trees trees, const InstallRules& rules);
   /// Puts everything back, unless it was told to keep.
   ~Installation();
   Installation(const Installation&) = delete;
@@ -37,34 +42,40 @@ class Installation {
   TensorDict current_values() const;
 
  private:
-  struct Change {
-    const at::Tensor* leaf;   ///< valid until it is installed, as the name is
-    const std::string* name;  ///< as the tree calls it
-    uint32_t slot;
-    uint32_t old_entry;  ///< in `old_`; the members' old handles follow
-    bool needs_alias;
+  /// A tree and the slots that its keys stand for.
+  struct Part {
+    const TensorDict* tree;
+    std::shared_ptr<const SlotList> slots;
   };
+  using Parts = absl::InlinedVector<Part, 2>;
 
-  void collect(absl::Span<const TensorDict* const> trees, const InstallRules& rules);
-  bool add_change(uint32_t slot, const at::Tensor& leaf, const std::string& name, const InstallRules& rules);
-  void add_ties(const InstallRules& rules);
-  [[noreturn]] void report(const InstallRules& rules) const;
-  void check_conflicts(const InstallRules& rules) const;
-  std::vector<at::Tensor> make_aliases();
-  void reserve_old();
-  void install() noexcept;
+  /// A slot that gets its leaf from another name.
+  struct Tie {
+    uint32_t slot;
+    const at::Tensor* leaf;
+    const std::string* name;  ///< of the leaf
+  };
+  using Ties = std::vector<Tie>;
+  using AliasMap = absl::flat_hash_map<const at::TensorImpl*, at::Tensor>;
+
+  void check_fit(const Parts& parts, const Ties& ties, const InstallRules& rules) const;
+  void check_conflicts(const Parts& parts, const InstallRules& rules) const;
+  Ties find_ties(const Parts& parts) const;
+  void install_all(const Parts& parts, const Ties& ties, const InstallRules& rules);
+  void reserve(const Parts& parts, const Ties& ties);
+  bool install(uint32_t slot, const at::Tensor& leaf, const InstallRules& rules, AliasMap* aliases);
+  void put(uint32_t slot, const at::Tensor& leaf) noexcept;
   void restore() noexcept;
   void restore_changed_module();
-  const Slot& slot_of(const Change& change) const { return plan_->slots()[change.slot]; }
-  const Change& first_change_of(std::size_t position) const;
+  void visit_old(absl::FunctionRef<void(const Slot&, const at::Tensor&)> visitor) const;
   TensorDict values_by_name(const std::vector<at::Tensor>& values) const;
 
   torch::nn::Module& module_;
   std::shared_ptr<SwapPlan> plan_;
   uint64_t newest_plan_;  ///< when this began
   std::shared_ptr<const KeyTable> keys_;
-  std::vector<Change> changes_;  ///< the first ones in the order of `keys_`
-  std::vector<at::Tensor> old_;  ///< what each handle held
+  std::vector<uint32_t> installed_;  ///< slots in the order in which they were written, that of `keys_` first
+  std::vector<at::Tensor> old_;      ///< for each of them what the entry held, then what each member held
   bool kept_ = false;
 };
 

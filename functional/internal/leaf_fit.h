@@ -36,9 +36,18 @@ inline bool is_refused(const Slot& slot, const InstallRules& rules) {
   return slot.reach == Reach::kUnknown && !(rules.redirect && slot.entry->defined());
 }
 
+/// IntArrayRef::equals without the call of memcmp.
+inline bool same_sizes(at::IntArrayRef left, at::IntArrayRef right) {
+  if (left.size() != right.size()) return false;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (left[i] != right[i]) return false;
+  }
+  return true;
+}
+
 inline bool has_wrong_shape(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules) {
   const bool checked = rules.check_shapes || slot.reach == Reach::kUnknown;
-  return checked && slot.entry->defined() && !slot.entry->sizes().equals(leaf.sizes());
+  return checked && slot.entry->defined() && !same_sizes(slot.entry->sizes(), leaf.sizes());
 }
 
 /// Sizes, dtype and device are read without the dispatcher, where a redirect cannot answer.

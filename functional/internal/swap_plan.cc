@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cstring>
 #include <sstream>
 
 #include "absl/container/flat_hash_map.h"
@@ -33,41 +32,6 @@ std::vector<at::Tensor*> handles_of(const ModuleSlots& slots, Module& module) {
   return handles;
 }
 
-bool has_same_handles(const PlannedModule& planned) {
-  std::size_t ordinal = 0;
-  bool same = true;
-  planned.slots->visit(*planned.module, [&](std::string_view, at::Tensor& handle) {
-    same = same && ordinal < planned.handles.size() && planned.handles[ordinal] == &handle;
-    ++ordinal;
-  });
-  return same && ordinal == planned.handles.size();
-}
-
-/// Compares two short strings of one length without a call: names are compared on every swap.
-bool same_characters(const char* left, const char* right, std::size_t size) {
-  const auto same_words = [&](auto word) {
-    using Word = decltype(word);
-    const auto load = [](const char* from) {
-      Word value;
-      std::memcpy(&value, from, sizeof(Word));
-      return value;
-    };
-    const std::size_t last = size - sizeof(Word);  // the last two words may overlap
-    return load(left) == load(right) && load(left + last) == load(right + last);
-  };
-  if (size > 16) return std::memcmp(left, right, size) == 0;
-  if (size >= 8) return same_words(uint64_t{});
-  if (size >= 4) return same_words(uint32_t{});
-  return size == 0 || (left[0] == right[0] && left[size / 2] == right[size / 2] && left[size - 1] == right[size - 1]);
-}
-
-bool same_names(const EntryRange& entries, const std::string* names) {
-  return std::all_of(entries.begin, entries.end, [&](const TensorRegistry::Item& item) {
-    const std::string& name = *names++;
-    return item.key().size() == name.size() && same_characters(item.key().data(), name.data(), name.size());
-  });
-}
-
 }  // namespace
 
 SwapPlan::SwapPlan(Module& root, uint64_t number) : number_(number) {
@@ -92,19 +56,17 @@ void SwapPlan::add_module(Module& module, const std::string& path, std::vector<c
 }
 
 void SwapPlan::describe(Module& module, const std::string& path) {
-  const ChildRegistry& children = child_registry(module);
   modules_.push_back({.module = &module,
-                      .parameters = EntryRange(parameter_registry(module)),
-                      .buffers = EntryRange(buffer_registry(module)),
-                      .first_child = static_cast<uint32_t>(children_.size()),
-                      .child_count = static_cast<uint32_t>(children.size()),
-                      .first_slot = static_cast<uint32_t>(slots_.size()),
-                      .slots = &slots_of(module),
                       .type = &typeid(module),
+                      .slots = &slots_of(module),
+                      .first_slot = static_cast<uint32_t>(slots_.size()),
+                      .parameter_count = static_cast<uint32_t>(parameter_registry(module).size()),
+                      .buffer_count = static_cast<uint32_t>(buffer_registry(module).size()),
                       .handles = handles_of(slots_of(module), module),
                       .owner = module.weak_from_this(),
                       .path = path});
-  for (const auto& item : children.items()) children_.push_back({item.value().get(), item.value()});
+  layout_.add(module, !modules_.back().handles.empty() || modules_.back().slots->movable());
+  if (modules_.back().slots->movable()) movable_modules_.push_back(static_cast<uint32_t>(modules_.size() - 1));
   add_slots(module, /*buffers=*/false);
   add_slots(module, /*buffers=*/true);
 }
@@ -124,7 +86,7 @@ void SwapPlan::add_slots(Module& module, bool buffers) {
 }
 
 void SwapPlan::add_names(const PlannedModule& planned, const std::string& path) {
-  const uint32_t end = planned.first_slot + planned.parameters.size() + planned.buffers.size();
+  const uint32_t end = planned.first_slot + planned.parameter_count + planned.buffer_count;
   for (uint32_t slot = planned.first_slot; slot < end; ++slot) {
     names_.insert(join_path(path, entry_names_[slot]));
     slot_of_name_.push_back(slot);
@@ -133,8 +95,8 @@ void SwapPlan::add_names(const PlannedModule& planned, const std::string& path) 
 
 absl::Span<const std::string> SwapPlan::entry_names(const PlannedModule& planned, bool buffers) const {
   const std::string* const first = entry_names_.data() + planned.first_slot;
-  return buffers ? absl::MakeSpan(first + planned.parameters.size(), planned.buffers.size())
-                 : absl::MakeSpan(first, planned.parameters.size());
+  return buffers ? absl::MakeSpan(first + planned.parameter_count, planned.buffer_count)
+                 : absl::MakeSpan(first, planned.parameter_count);
 }
 
 // The rules, for each member handle:
@@ -194,41 +156,25 @@ std::vector<std::vector<MemberHandle>> SwapPlan::find_members() {
 
 /// Returns the entry that a data member is called after, or nullptr.
 Slot* SwapPlan::own_slot(const PlannedModule& planned, std::string_view member) {
-  const uint32_t end = planned.first_slot + planned.parameters.size() + planned.buffers.size();
+  const uint32_t end = planned.first_slot + planned.parameter_count + planned.buffer_count;
   for (uint32_t i = planned.first_slot; i < end; ++i) {
     if (is_name_of(member, entry_names_[i])) return &slots_[i];
   }
   return nullptr;
 }
 
-/// See the note [When a plan is valid]. Runs twice for each module of each swap.
-bool SwapPlan::is_unchanged(const PlannedModule& planned) const {
-  Module& module = *planned.module;
-  if (EntryRange(parameter_registry(module)) != planned.parameters) return false;
-  if (EntryRange(buffer_registry(module)) != planned.buffers) return false;
-  const std::string* const names = entry_names_.data() + planned.first_slot;
-  return has_same_children(planned) && same_names(planned.parameters, names) &&
-         same_names(planned.buffers, names + planned.parameters.size()) &&
-         (!planned.slots->movable() || has_same_handles(planned));
-}
-
-bool SwapPlan::has_same_children(const PlannedModule& planned) const {
-  const auto& items = child_registry(*planned.module).items();
-  if (items.size() != planned.child_count) return false;
-  const PlannedChild* known = children_.data() + planned.first_child;
-  for (const auto& item : items) {
-    if (item.value().get() != known->module) return false;
-    if (item.value().owner_before(known->owner) || known->owner.owner_before(item.value())) return false;
-    ++known;
-  }
-  return true;
-}
-
 bool SwapPlan::is_valid(Module& root) const {
-  if (!is_of(root) || *modules_.front().type != typeid(root)) return false;
-  // Modules stand in walking order, so each child is compared after its parent has shown that it is still there.
-  return std::all_of(modules_.begin(), modules_.end(),
-                     [this](const PlannedModule& planned) { return is_unchanged(planned); });
+  // What lies below is reached through the layout, which knows modules by more than their addresses.
+  return is_of(root) && *modules_.front().type == typeid(root) && layout_.is_unchanged() && has_same_handles();
+}
+
+bool SwapPlan::still_holds() const { return layout_.still_holds() && has_same_handles(); }
+
+bool SwapPlan::has_same_handles() const {
+  return std::all_of(movable_modules_.begin(), movable_modules_.end(), [this](uint32_t index) {
+    const PlannedModule& planned = modules_[index];
+    return handles_of(*planned.slots, *planned.module) == planned.handles;
+  });
 }
 
 bool SwapPlan::members_agree() const {
@@ -270,16 +216,17 @@ std::string SwapPlan::unknown_key_message(std::string_view key) const {
   return text.str();
 }
 
-const std::vector<uint32_t>& SwapPlan::slots_for(const std::shared_ptr<const KeyTable>& keys, std::string_view call) {
+std::shared_ptr<const SlotList> SwapPlan::slots_for(const std::shared_ptr<const KeyTable>& keys,
+                                                    std::string_view call) {
   for (const Mapping& mapping : mappings_) {
     if (mapping.keys == keys) return mapping.slots;
   }
-  Mapping mapping{.keys = keys, .slots = {}, .positions = {}};
+  std::vector<uint32_t> indices;
   std::string problems;
   std::size_t count = 0;
   for (std::size_t i = 0; i < keys->size(); ++i) {
     if (const auto position = names_.find(keys->path(i))) {
-      mapping.slots.push_back(slot_of_name_[*position]);
+      indices.push_back(slot_of_name_[*position]);
     } else {
       problems += unknown_key_message(keys->path(i));
       ++count;
@@ -287,7 +234,7 @@ const std::vector<uint32_t>& SwapPlan::slots_for(const std::shared_ptr<const Key
   }
   TORCH_CHECK_INDEX(count == 0, call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
                     modules_.front().module->name(), ":", problems, "\nThe module is unchanged.");
-  return remember(std::move(mapping)).slots;
+  return remember(keys, std::move(indices), /*positions=*/{}).slots;
 }
 
 std::shared_ptr<const KeyTable> SwapPlan::keys_for(const std::vector<uint32_t>& positions) {
@@ -295,17 +242,21 @@ std::shared_ptr<const KeyTable> SwapPlan::keys_for(const std::vector<uint32_t>& 
     if (!positions.empty() && mapping.positions == positions) return mapping.keys;
   }
   auto keys = std::make_shared<KeyTable>();
-  Mapping mapping{.keys = keys, .slots = {}, .positions = positions};
+  std::vector<uint32_t> indices;
   for (const uint32_t position : positions) {
     keys->insert(names_.path(position));
-    mapping.slots.push_back(slot_of_name_[position]);
+    indices.push_back(slot_of_name_[position]);
   }
-  return remember(std::move(mapping)).keys;
+  return remember(keys, std::move(indices), positions).keys;
 }
 
-const SwapPlan::Mapping& SwapPlan::remember(Mapping mapping) {
+const SwapPlan::Mapping& SwapPlan::remember(const std::shared_ptr<const KeyTable>& keys, std::vector<uint32_t> indices,
+                                            std::vector<uint32_t> positions) {
   if (mappings_.size() == kRememberedMappings) mappings_.erase(mappings_.begin());
-  return mappings_.emplace_back(std::move(mapping));
+  std::size_t handles = 0;
+  for (const uint32_t index : indices) handles += 1 + slots_[index].member_count;
+  auto slots = std::make_shared<SlotList>(SlotList{.indices = std::move(indices), .handle_count = handles});
+  return mappings_.emplace_back(Mapping{.keys = keys, .slots = std::move(slots), .positions = std::move(positions)});
 }
 
 namespace {

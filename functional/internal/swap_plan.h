@@ -1,13 +1,12 @@
 // SwapPlan: where every registered tensor of a module tree is held, found once and reused.
 //
 // NOTE: [When a plan is valid]
-// A plan keeps addresses of registry entries and of data members. They stay right as long as, from the root down,
-// every module has the registries (their arrays, sizes and names) and the children that it had. `is_valid` compares
-// just that, and follows a child pointer only after its parent has been compared, so it never reads a module that is
-// gone. A plan holds a weak pointer to each child, so its control block is not used again: one with the same address is
-// the same child, and has the same class. Members that can move in memory (the elements of a vector) are visited again
-// to compare. That the entry and its members still hold one tensor is not part of it: whoever swaps compares them slot
-// by slot.
+// A plan keeps addresses of registry entries and of data members. They stay right as long as the layout of the tree
+// does (see functional/internal/module_layout.h). Members that can move in memory (the elements of a vector) are
+// visited again to compare. A plan to swap by must also agree: each member holds what it held, or the tensor that its
+// entry holds now. (While a swap lasts the body may assign to members.)
+//
+// Which entries hold one tensor is not compared. So whoever changes entries forgets the plans that saw what was there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +22,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
-#include "functional/internal/module_registry.h"
+#include "functional/internal/module_layout.h"
 #include "functional/internal/module_slots.h"
 #include "tensordict/key_table.h"
 
@@ -63,36 +62,23 @@ struct Slot {
   Reach reach;
 };
 
-/// A half-open range of registry entries.
-struct EntryRange {
-  explicit EntryRange(const TensorRegistry& registry)
-      : begin(registry.items().data()), end(begin + registry.items().size()) {}
-  bool operator==(const EntryRange&) const = default;
-  std::size_t size() const { return end - begin; }
-
-  const TensorRegistry::Item* begin;
-  const TensorRegistry::Item* end;
-};
-
-/// A pointer to a module, and what its shared_ptr counts with.
-struct PlannedChild {
-  torch::nn::Module* module;
-  std::weak_ptr<torch::nn::Module> owner;
-};
-
-/// One module, as it was when the plan was made. What every swap compares comes first.
+/// One module, as it was when the plan was made.
 struct PlannedModule {
   torch::nn::Module* module;
-  EntryRange parameters;
-  EntryRange buffers;
-  uint32_t first_child;  ///< in SwapPlan::children
-  uint32_t child_count;
-  uint32_t first_slot;  ///< parameters, then buffers, in SwapPlan::slots
-  const ModuleSlots* slots;
   const std::type_info* type;
+  const ModuleSlots* slots;
+  uint32_t first_slot;  ///< in SwapPlan::slots: parameters, then buffers
+  uint32_t parameter_count;
+  uint32_t buffer_count;
   std::vector<at::Tensor*> handles;        ///< every member handle, by ordinal
   std::weak_ptr<torch::nn::Module> owner;  ///< empty if the root is not held by a shared_ptr
   std::string path;
+};
+
+/// The slots that the keys of a tree stand for, in order.
+struct SlotList {
+  std::vector<uint32_t> indices;
+  std::size_t handle_count = 0;  ///< entries and members
 };
 
 class SwapPlan {
@@ -104,8 +90,10 @@ class SwapPlan {
   bool is_of(const torch::nn::Module& root) const { return modules_.front().module == &root; }
   bool shares_module_with(const SwapPlan& other) const;
 
-  /// Do the addresses still hold? See the note.
+  /// Is the module tree as it was? See the note.
   bool is_valid(torch::nn::Module& root) const;
+  /// Do all addresses still hold, whatever was added?
+  bool still_holds() const;
   /// Do the members hold what the note says? (Of a valid plan only.)
   bool members_agree() const;
 
@@ -135,14 +123,14 @@ class SwapPlan {
   /// Did two entries hold one tensor when the plan was made?
   bool has_ties() const { return has_ties_; }
 
-  /// Returns the slots that the keys of a tree stand for, in order. The last tables are remembered, by identity.
+  /// Returns the slots that the keys of a tree stand for. The last tables are remembered, by identity.
   /// \throws c10::IndexError listing every key that stands for nothing.
-  const std::vector<uint32_t>& slots_for(const std::shared_ptr<const KeyTable>& keys, std::string_view call);
+  std::shared_ptr<const SlotList> slots_for(const std::shared_ptr<const KeyTable>& keys, std::string_view call);
 
  private:
   struct Mapping {
     std::shared_ptr<const KeyTable> keys;  // held, so that the address is not used again
-    std::vector<uint32_t> slots;
+    std::shared_ptr<const SlotList> slots;
     std::vector<uint32_t> positions;  // in names(), if it was made by keys_for
   };
 
@@ -153,16 +141,17 @@ class SwapPlan {
   void match_members();
   std::vector<std::vector<MemberHandle>> find_members();
   Slot* own_slot(const PlannedModule& planned, std::string_view member);
-  bool is_unchanged(const PlannedModule& planned) const;
-  bool has_same_children(const PlannedModule& planned) const;
-  const Mapping& remember(Mapping mapping);
+  bool has_same_handles() const;
+  const Mapping& remember(const std::shared_ptr<const KeyTable>& keys, std::vector<uint32_t> indices,
+                          std::vector<uint32_t> positions);
   std::string unknown_key_message(std::string_view key) const;
 
   const uint64_t number_;
   std::vector<PlannedModule> modules_;
+  std::vector<uint32_t> movable_modules_;  ///< those with handles that can move
   std::vector<Slot> slots_;
   std::vector<std::string> entry_names_;  ///< one for each slot
-  std::vector<PlannedChild> children_;
+  ModuleLayout layout_;
   std::vector<MemberHandle> members_;
   std::vector<StrayHandle> strays_;
   KeyTable names_;

@@ -340,7 +340,7 @@ TEST(SwapPlanForTest, ServesMoreModulesThanItRemembers) {
 TEST(SwapPlanKeysTest, StandForSlotsInTheOrderOfTheTree) {
   GrowingImpl module;
   SwapPlan plan(module);
-  const auto slots = plan.slots_for(table_of({"fc.bias", "p0"}), "test");
+  const auto slots = plan.slots_for(table_of({"fc.bias", "p0"}), "test")->indices;
   ASSERT_EQ(slots.size(), 2);
   EXPECT_EQ(plan.slots()[slots[0]].entry, &parameter_registry(*module.fc)["bias"]);
   EXPECT_EQ(plan.slots()[slots[1]].entry, &parameter_registry(module)["p0"]);
@@ -353,7 +353,7 @@ TEST(SwapPlanKeysTest, KeepTheirMeaningWhenManyTablesAreUsed) {
   for (const std::string& name : names_of(plan)) tables.push_back(table_of({name}));
   for (int round = 0; round < 2; ++round) {
     for (std::size_t i = 0; i < tables.size(); ++i) {
-      EXPECT_EQ(plan.slots_for(tables[i], "test"), std::vector<uint32_t>{plan.slot_of_name()[i]});
+      EXPECT_EQ(plan.slots_for(tables[i], "test")->indices, std::vector<uint32_t>{plan.slot_of_name()[i]});
     }
   }
 }
@@ -366,7 +366,8 @@ TEST(SwapPlanKeysTest, AreOneTableForOneChoiceOfNames) {
   EXPECT_EQ(keys->path(1), "fc.weight");
   EXPECT_EQ(plan.keys_for({0, 3}), keys);
   EXPECT_NE(plan.keys_for({0, 4}), keys);
-  EXPECT_EQ(plan.slots_for(keys, "test"), (std::vector<uint32_t>{plan.slot_of_name()[0], plan.slot_of_name()[3]}));
+  EXPECT_EQ(plan.slots_for(keys, "test")->indices,
+            (std::vector<uint32_t>{plan.slot_of_name()[0], plan.slot_of_name()[3]}));
   EXPECT_EQ(plan.keys_for({})->size(), 0);
 }
 

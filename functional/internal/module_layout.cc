@@ -1,0 +1,96 @@
+#include "functional/internal/module_layout.h"
+
+#include <cstring>
+
+namespace graft::internal {
+
+using torch::nn::Module;
+
+namespace {
+
+/// Is it a pointer to something that is no more? (An empty one is not.)
+bool is_gone(const std::weak_ptr<Module>& owner) {
+  static const std::weak_ptr<Module> kNone;
+  return owner.expired() && (owner.owner_before(kNone) || kNone.owner_before(owner));
+}
+
+}  // namespace
+
+void ModuleLayout::add(Module& module, bool has_handles) {
+  places_.push_back({.module = &module,
+                     .parameters = Items(parameter_registry(module)),
+                     .buffers = Items(buffer_registry(module)),
+                     .children = Items(child_registry(module)),
+                     .first_name = static_cast<uint32_t>(names_.size()),
+                     .first_child = static_cast<uint32_t>(children_.size()),
+                     .owner = module.weak_from_this()});
+  const Place& place = places_.back();
+  if (has_handles || !place.parameters.empty() || !place.buffers.empty()) {
+    written_.push_back(static_cast<uint32_t>(places_.size() - 1));
+  }
+  add_names(parameter_registry(module));
+  add_names(buffer_registry(module));
+  for (const auto& item : child_registry(module)) children_.push_back({item.value().get(), item.value()});
+}
+
+void ModuleLayout::add_names(const TensorRegistry& registry) {
+  static const std::size_t kLongestInPlace = std::string().capacity();
+  for (const auto& item : registry) {
+    std::memcpy(names_.emplace_back().bytes, &item.key(), sizeof(NameBytes));
+    if (item.key().size() > kLongestInPlace) long_names_.push_back({&item.key(), item.key()});
+  }
+}
+
+bool ModuleLayout::is_unchanged() const {
+  for (const Place& place : places_) {
+    if (Items(parameter_registry(*place.module)) != place.parameters) return false;
+    if (Items(buffer_registry(*place.module)) != place.buffers) return false;
+    if (Items(child_registry(*place.module)) != place.children) return false;
+    if (!has_same_names(place) || !has_same_children(place)) return false;
+  }
+  return has_same_long_names();
+}
+
+bool ModuleLayout::still_holds() const {
+  for (const uint32_t index : written_) {
+    const Place& place = places_[index];
+    if (is_gone(place.owner)) return false;
+    if (!place.parameters.empty() && Items(parameter_registry(*place.module)) != place.parameters) return false;
+    if (!place.buffers.empty() && Items(buffer_registry(*place.module)) != place.buffers) return false;
+    if (!has_same_names(place)) return false;
+  }
+  return has_same_long_names();
+}
+
+inline bool ModuleLayout::has_same_names(const Place& place) const {
+  const NameBytes* name = names_.data() + place.first_name;
+  const auto is_next = [&name](const TensorRegistry::Item& item) {
+    return std::memcmp(&item.key(), (name++)->bytes, sizeof(NameBytes)) == 0;
+  };
+  for (const auto* item = place.parameters.begin; item != place.parameters.end; ++item) {
+    if (!is_next(*item)) return false;
+  }
+  for (const auto* item = place.buffers.begin; item != place.buffers.end; ++item) {
+    if (!is_next(*item)) return false;
+  }
+  return true;
+}
+
+inline bool ModuleLayout::has_same_children(const Place& place) const {
+  const Child* known = children_.data() + place.first_child;
+  for (const auto* item = place.children.begin; item != place.children.end; ++item, ++known) {
+    const std::shared_ptr<Module>& child = item->value();
+    if (child.get() != known->module) return false;
+    if (child.owner_before(known->owner) || known->owner.owner_before(child)) return false;
+  }
+  return true;
+}
+
+bool ModuleLayout::has_same_long_names() const {
+  for (const LongName& name : long_names_) {
+    if (*name.key != name.text) return false;
+  }
+  return true;
+}
+
+}  // namespace graft::internal

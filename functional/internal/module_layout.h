@@ -1,0 +1,86 @@
+// ModuleLayout: where a module tree keeps its registries, compared on every swap.
+//
+// NOTE: [How a layout is compared]
+// Before a swap, from the root down, every module must have the arrays of entries, with their sizes and names, and the
+// children that it had. A child is followed only after its parent has been compared, so a module that is gone is never
+// read. The layout holds a weak pointer to each child, so that no other module can have its control block: one with the
+// same address and control block is the same child, and of the same class.
+//
+// After a swap it is enough that the modules that were written to are alive, wherever they are, and have their entries.
+//
+// A swap compares twice and does little else, so what is compared lies together, in the order in which it is read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "functional/internal/module_registry.h"
+
+namespace graft::internal {
+
+class ModuleLayout {
+ public:
+  /// Adds a module; a parent comes before its children. `has_handles`: a swap may write to its data members.
+  void add(torch::nn::Module& module, bool has_handles);
+
+  /// Is everything as it was?
+  bool is_unchanged() const;
+
+  /// Are all entries and the modules with handles where they were? More may have come to registries that were empty.
+  bool still_holds() const;
+
+ private:
+  /// The items of one registry.
+  template <typename Registry>
+  struct Items {
+    using Item = typename Registry::Item;
+    explicit Items(const Registry& registry)
+        : begin(std::to_address(registry.items().begin())), end(std::to_address(registry.items().end())) {}
+    bool operator==(const Items&) const = default;
+    bool empty() const { return begin == end; }
+    std::size_t size() const { return end - begin; }
+
+    const Item* begin;
+    const Item* end;
+  };
+
+  struct Place {
+    torch::nn::Module* module;
+    Items<TensorRegistry> parameters;
+    Items<TensorRegistry> buffers;
+    Items<ChildRegistry> children;
+    uint32_t first_name;  ///< names of parameters, then of buffers
+    uint32_t first_child;
+    std::weak_ptr<torch::nn::Module> owner;  ///< empty if the root is not held by a shared_ptr
+  };
+
+  /// A std::string, byte by byte. A short one holds its text, so equal bytes are equal short names.
+  struct NameBytes {
+    alignas(16) char bytes[sizeof(std::string)];
+  };
+
+  struct LongName {
+    const std::string* key;
+    std::string text;
+  };
+
+  struct Child {
+    torch::nn::Module* module;
+    std::weak_ptr<torch::nn::Module> owner;
+  };
+
+  void add_names(const TensorRegistry& registry);
+  bool has_same_names(const Place& place) const;
+  bool has_same_children(const Place& place) const;
+  bool has_same_long_names() const;
+
+  std::vector<Place> places_;
+  std::vector<uint32_t> written_;  ///< places with entries or handles
+  std::vector<NameBytes> names_;
+  std::vector<LongName> long_names_;
+  std::vector<Child> children_;
+};
+
+}  // namespace graft::internal
