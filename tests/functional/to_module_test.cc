@@ -326,6 +326,23 @@ TEST(ToModuleModulesTest, ReachesTheFlatWeightsOfAnLstm) {
   EXPECT_EQ(snapshot(*lstm), handles);
 }
 
+TEST(ToModuleModulesTest, RestoresAModuleAtTheAddressOfOneThatIsGone) {
+  torch::nn::Sequential root(Linear(2, 2));
+  const TensorDict leaves({{"0.weight", torch::zeros({2, 2})}});
+  auto& child = internal::child_registry(*root)["0"];
+  for (int i = 0; i < 3; ++i) {
+    child.reset();
+    child.reset(new torch::nn::LinearImpl(2, 2));  // make_shared would not free the address while a plan knows it
+    auto& linear = *child->as<Linear>();
+    const Tensor weight = linear.weight;
+    {
+      const ToModuleGuard guard(leaves, *root);
+      if (i == 2) linear.register_parameter("extra", torch::ones({1}));
+    }
+    EXPECT_TRUE(linear.weight.is_same(weight)) << i;
+  }
+}
+
 TEST(ToModuleModulesTest, NoticesThatAModuleGrew) {
   torch::nn::Sequential root(Linear(2, 2));
   const Tensor leaf = torch::zeros({2, 2});
