@@ -42,7 +42,7 @@ Installation::Installation(Module& module, Trees trees, const InstallRules& rule
   Parts parts;
   for (const TensorDict* tree : trees) parts.push_back({tree, plan_->slots_for(tree->keys(), rules.call)});
   const bool tie = rules.tie && plan_->has_ties();
-  if (tie || parts.size() > 1 || !plan_->is_one_to_one()) {
+  if (tie || names_a_slot_twice(parts)) {
     check_fit(parts, /*ties=*/{}, rules);
     check_conflicts(parts, rules);
   }
@@ -63,6 +63,18 @@ Installation::~Installation() {
 void Installation::keep() {
   kept_ = true;
   forget_plans_since(0, *plan_);
+}
+
+bool Installation::names_a_slot_twice(const Parts& parts) const {
+  if (parts.size() == 1 && plan_->is_one_to_one()) return false;
+  std::vector<bool> is_named(plan_->slots().size());
+  for (const Part& part : parts) {
+    for (const uint32_t slot : part.slots->indices) {
+      if (is_named[slot]) return true;
+      is_named[slot] = true;
+    }
+  }
+  return false;
 }
 
 /// One slot may be named twice (a shared module, or two trees), and with ties one parameter, but only with one leaf.

@@ -58,6 +58,7 @@ class Installation {
   using Ties = std::vector<Tie>;
   using AliasMap = absl::flat_hash_map<const at::TensorImpl*, at::Tensor>;
 
+  bool names_a_slot_twice(const Parts& parts) const;
   void check_fit(const Parts& parts, const Ties& ties, const InstallRules& rules) const;
   void check_conflicts(const Parts& parts, const InstallRules& rules) const;
   Ties find_ties(const Parts& parts) const;
