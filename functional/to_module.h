@@ -14,8 +14,8 @@
 // A LibTorch module holds each parameter twice: in its registry, and in a data member that `forward` reads. Both are
 // set. Graft knows the members of every torch::nn module; a class of yours needs one line, see functional/slots.h.
 //
-// Everything is checked before anything is written: after an exception the module is as it was. Leaves are shared,
-// never copied. Not for one call with other parameters: functional_call does that, for any module.
+// All leaves are installed or none: after an exception the module is as it was. Leaves are shared, never copied. Not
+// for one call with other parameters: functional_call does that, for any module.
 // A module is swapped by one thread at a time, and no other thread may call its `forward` meanwhile.
 #pragma once
 

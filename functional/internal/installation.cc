@@ -218,30 +218,28 @@ void Installation::restore() noexcept {
 }
 
 /// The body registered, unregistered or replaced something, so addresses of entries no longer hold. Members are found
-/// again by their place in the visiting order, entries by name.
+/// again by their labels, entries by name.
 void Installation::restore_changed_module() {
   struct Todo {
     absl::flat_hash_map<std::string, at::Tensor> parameters, buffers;
-    absl::flat_hash_map<uint32_t, at::Tensor> members;
+    absl::flat_hash_map<HandleLabel, at::Tensor> members;
   };
   std::vector<Todo> todo(plan_->modules().size());
   visit_old([&](const Slot& slot, const at::Tensor& old_value) {
     Todo& owner = todo[slot.module];
     (slot.is_buffer ? owner.buffers : owner.parameters).emplace(plan_->entry_name(slot), old_value);
     std::for_each(plan_->members_begin(slot), plan_->members_end(slot),
-                  [&](const MemberHandle& member) { todo[member.module].members.emplace(member.ordinal, old_value); });
+                  [&](const MemberHandle& member) { todo[member.module].members.emplace(member.label, old_value); });
   });
   for (std::size_t m = 0; m < todo.size(); ++m) {
     const PlannedModule& planned = plan_->modules()[m];
-    const std::shared_ptr<Module> alive = planned.owner.lock();
-    if (alive == nullptr && planned.module != &module_) continue;  // the body dropped it
+    if (is_gone(planned.owner)) continue;  // the body dropped it
     restore_registry(registry_of(planned, /*is_buffer=*/false), plan_->entry_names(planned, /*buffers=*/false),
                      todo[m].parameters);
     restore_registry(registry_of(planned, /*is_buffer=*/true), plan_->entry_names(planned, /*buffers=*/true),
                      todo[m].buffers);
-    uint32_t ordinal = 0;
-    planned.slots->visit(*planned.module, [&](std::string_view, at::Tensor& handle) {
-      const auto old_value = todo[m].members.find(ordinal++);
+    visit_labelled(*planned.slots, *planned.module, [&](HandleLabel label, at::Tensor& handle) {
+      const auto old_value = todo[m].members.find(label);
       if (old_value != todo[m].members.end()) handle = old_value->second;
     });
   }
@@ -279,8 +277,9 @@ TensorDict Installation::current_values() const {
   values.reserve(keys_->size());
   for (std::size_t i = 0; i < keys_->size(); ++i) {
     const Slot& slot = plan_->slots()[installed_[i]];
+    const PlannedModule& planned = plan_->modules()[slot.module];
     const at::Tensor* const value =
-        registry_of(plan_->modules()[slot.module], slot.is_buffer).find(plan_->entry_name(slot));
+        is_gone(planned.owner) ? nullptr : registry_of(planned, slot.is_buffer).find(plan_->entry_name(slot));
     values.push_back(value == nullptr ? at::Tensor() : *value);
   }
   return values_by_name(values);

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <iosfwd>
-#include <string>
 #include <string_view>
 
 #include "functional/internal/swap_plan.h"

@@ -6,34 +6,26 @@ namespace graft::internal {
 
 using torch::nn::Module;
 
-namespace {
-
-/// Is it a pointer to something that is no more? (An empty one is not.)
-bool is_gone(const std::weak_ptr<Module>& owner) {
-  static const std::weak_ptr<Module> kNone;
-  return owner.expired() && (owner.owner_before(kNone) || kNone.owner_before(owner));
-}
-
-}  // namespace
-
-void ModuleLayout::add(Module& module, bool has_handles) {
+void ModuleLayout::add(Module& module, const std::weak_ptr<Module>& owner, bool has_handles) {
   places_.push_back({.module = &module,
                      .parameters = Items(parameter_registry(module)),
                      .buffers = Items(buffer_registry(module)),
                      .children = Items(child_registry(module)),
                      .first_name = static_cast<uint32_t>(names_.size()),
                      .first_child = static_cast<uint32_t>(children_.size()),
-                     .owner = module.weak_from_this()});
+                     .owner = owner});
   const Place& place = places_.back();
   if (has_handles || !place.parameters.empty() || !place.buffers.empty()) {
     written_.push_back(static_cast<uint32_t>(places_.size() - 1));
   }
   add_names(parameter_registry(module));
   add_names(buffer_registry(module));
+  add_names(child_registry(module));
   for (const auto& item : child_registry(module)) children_.push_back({item.value().get(), item.value()});
 }
 
-void ModuleLayout::add_names(const TensorRegistry& registry) {
+template <typename Registry>
+void ModuleLayout::add_names(const Registry& registry) {
   static const std::size_t kLongestInPlace = std::string().capacity();
   for (const auto& item : registry) {
     std::memcpy(names_.emplace_back().bytes, &item.key(), sizeof(NameBytes));
@@ -62,21 +54,28 @@ bool ModuleLayout::still_holds() const {
   return has_same_long_names();
 }
 
-inline bool ModuleLayout::has_same_names(const Place& place) const {
-  const NameBytes* name = names_.data() + place.first_name;
-  const auto is_next = [&name](const TensorRegistry::Item& item) {
-    return std::memcmp(&item.key(), (name++)->bytes, sizeof(NameBytes)) == 0;
-  };
-  for (const auto* item = place.parameters.begin; item != place.parameters.end; ++item) {
-    if (!is_next(*item)) return false;
-  }
-  for (const auto* item = place.buffers.begin; item != place.buffers.end; ++item) {
-    if (!is_next(*item)) return false;
+namespace {
+
+/// Compares the names of some items, and moves on to the next names.
+template <typename Item, typename Name>
+bool have_names(const Item* begin, const Item* end, const Name*& names) {
+  for (const Item* item = begin; item != end; ++item, ++names) {
+    if (std::memcmp(&item->key(), names->bytes, sizeof(names->bytes)) != 0) return false;
   }
   return true;
 }
 
+}  // namespace
+
+inline bool ModuleLayout::has_same_names(const Place& place) const {
+  const NameBytes* names = names_.data() + place.first_name;
+  return have_names(place.parameters.begin, place.parameters.end, names) &&
+         have_names(place.buffers.begin, place.buffers.end, names);
+}
+
 inline bool ModuleLayout::has_same_children(const Place& place) const {
+  const NameBytes* names = names_.data() + place.first_name + place.parameters.size() + place.buffers.size();
+  if (!have_names(place.children.begin, place.children.end, names)) return false;
   const Child* known = children_.data() + place.first_child;
   for (const auto* item = place.children.begin; item != place.children.end; ++item, ++known) {
     const std::shared_ptr<Module>& child = item->value();

@@ -1,10 +1,10 @@
 // ModuleLayout: where a module tree keeps its registries, compared on every swap.
 //
 // NOTE: [How a layout is compared]
-// Before a swap, from the root down, every module must have the arrays of entries, with their sizes and names, and the
-// children that it had. A child is followed only after its parent has been compared, so a module that is gone is never
-// read. The layout holds a weak pointer to each child, so that no other module can have its control block: one with the
-// same address and control block is the same child, and of the same class.
+// Before a swap, from the root down, every module must have the arrays of entries and the children that it had, under
+// the names that they had. A child is followed only after its parent has been compared, so a module that is gone is
+// never read. The layout holds a weak pointer to each child, so that no other module can have its control block: one
+// with the same address and control block is the same child, and of the same class.
 //
 // After a swap it is enough that the modules that were written to are alive, wherever they are, and have their entries.
 //
@@ -22,8 +22,9 @@ namespace graft::internal {
 
 class ModuleLayout {
  public:
-  /// Adds a module; a parent comes before its children. `has_handles`: a swap may write to its data members.
-  void add(torch::nn::Module& module, bool has_handles);
+  /// Adds a module; a parent comes before its children. `owner` is empty for a root that no shared_ptr holds.
+  /// `has_handles`: a swap may write to its data members.
+  void add(torch::nn::Module& module, const std::weak_ptr<torch::nn::Module>& owner, bool has_handles);
 
   /// Is everything as it was?
   bool is_unchanged() const;
@@ -51,14 +52,14 @@ class ModuleLayout {
     Items<TensorRegistry> parameters;
     Items<TensorRegistry> buffers;
     Items<ChildRegistry> children;
-    uint32_t first_name;  ///< names of parameters, then of buffers
+    uint32_t first_name;  ///< names of parameters, then of buffers, then of children
     uint32_t first_child;
     std::weak_ptr<torch::nn::Module> owner;  ///< empty if the root is not held by a shared_ptr
   };
 
   /// A std::string, byte by byte. A short one holds its text, so equal bytes are equal short names.
   struct NameBytes {
-    alignas(16) char bytes[sizeof(std::string)];
+    alignas(std::string) char bytes[sizeof(std::string)];
   };
 
   struct LongName {
@@ -71,7 +72,8 @@ class ModuleLayout {
     std::weak_ptr<torch::nn::Module> owner;
   };
 
-  void add_names(const TensorRegistry& registry);
+  template <typename Registry>
+  void add_names(const Registry& registry);
   bool has_same_names(const Place& place) const;
   bool has_same_children(const Place& place) const;
   bool has_same_long_names() const;
@@ -82,5 +84,11 @@ class ModuleLayout {
   std::vector<LongName> long_names_;
   std::vector<Child> children_;
 };
+
+/// Does it point to something that is no more? (An empty one does not.)
+inline bool is_gone(const std::weak_ptr<torch::nn::Module>& owner) {
+  const std::weak_ptr<torch::nn::Module> none;
+  return owner.expired() && (owner.owner_before(none) || none.owner_before(owner));
+}
 
 }  // namespace graft::internal

@@ -34,28 +34,38 @@ std::vector<at::Tensor*> handles_of(const ModuleSlots& slots, Module& module) {
 
 }  // namespace
 
+void visit_labelled(const ModuleSlots& slots, Module& module,
+                    absl::FunctionRef<void(HandleLabel, at::Tensor&)> visitor) {
+  absl::flat_hash_map<std::string_view, uint32_t> counts;
+  slots.visit(module, [&](std::string_view member, at::Tensor& handle) {
+    visitor(HandleLabel(member, counts[member]++), handle);
+  });
+}
+
 SwapPlan::SwapPlan(Module& root, uint64_t number) : number_(number) {
   std::vector<const Module*> ancestors;
-  add_module(root, "", ancestors);
+  add_module(root, root.weak_from_this(), "", ancestors);
   match_members();
 }
 
-void SwapPlan::add_module(Module& module, const std::string& path, std::vector<const Module*>& ancestors) {
+void SwapPlan::add_module(Module& module, const std::weak_ptr<Module>& owner, const std::string& path,
+                          std::vector<const Module*>& ancestors) {
   TORCH_CHECK_VALUE(std::find(ancestors.begin(), ancestors.end(), &module) == ancestors.end(),
                     "to_module: the module \"", path, "\" contains itself");
   const auto [known, is_new] = module_indices_.emplace(&module, static_cast<uint32_t>(modules_.size()));
   const uint32_t index = known->second;
   module_of_path_.emplace(path, index);
-  if (is_new) describe(module, path);
+  if (is_new) describe(module, owner);
   add_names(modules_[index], path);
   ancestors.push_back(&module);
   for (auto& item : child_registry(module)) {
-    if (item.value() != nullptr) add_module(*item.value(), join_path(path, item.key()), ancestors);
+    const std::shared_ptr<Module>& child = item.value();
+    if (child != nullptr) add_module(*child, child, join_path(path, item.key()), ancestors);
   }
   ancestors.pop_back();
 }
 
-void SwapPlan::describe(Module& module, const std::string& path) {
+void SwapPlan::describe(Module& module, const std::weak_ptr<Module>& owner) {
   modules_.push_back({.module = &module,
                       .type = &typeid(module),
                       .slots = &slots_of(module),
@@ -63,9 +73,8 @@ void SwapPlan::describe(Module& module, const std::string& path) {
                       .parameter_count = static_cast<uint32_t>(parameter_registry(module).size()),
                       .buffer_count = static_cast<uint32_t>(buffer_registry(module).size()),
                       .handles = handles_of(slots_of(module), module),
-                      .owner = module.weak_from_this(),
-                      .path = path});
-  layout_.add(module, !modules_.back().handles.empty() || modules_.back().slots->movable());
+                      .owner = owner});
+  layout_.add(module, owner, !modules_.back().handles.empty() || modules_.back().slots->movable());
   if (modules_.back().slots->movable()) movable_modules_.push_back(static_cast<uint32_t>(modules_.size() - 1));
   add_slots(module, /*buffers=*/false);
   add_slots(module, /*buffers=*/true);
@@ -76,7 +85,6 @@ void SwapPlan::add_slots(Module& module, bool buffers) {
   for (uint32_t i = 0; i < registry.size(); ++i) {
     slots_.push_back({.entry = &registry[i].value(),
                       .module = static_cast<uint32_t>(modules_.size() - 1),
-                      .position = i,
                       .first_member = 0,
                       .member_count = 0,
                       .is_buffer = buffers,
@@ -132,9 +140,9 @@ std::vector<std::vector<MemberHandle>> SwapPlan::find_members() {
   }
   std::vector<std::vector<MemberHandle>> members(slots_.size());
   for (uint32_t m = 0; m < modules_.size(); ++m) {
-    uint32_t ordinal = 0;
-    modules_[m].slots->visit(*modules_[m].module, [&](std::string_view member, at::Tensor& handle) {
-      const MemberHandle found{.module = m, .ordinal = ordinal++, .address = &handle};
+    visit_labelled(*modules_[m].slots, *modules_[m].module, [&](HandleLabel label, at::Tensor& handle) {
+      const std::string_view member = label.first;
+      const MemberHandle found{.module = m, .label = label, .address = &handle};
       Slot* const own = own_slot(modules_[m], member);
       if (own != nullptr && own->entry->is_same(handle)) {
         members[own - slots_.data()].push_back(found);
@@ -165,15 +173,24 @@ Slot* SwapPlan::own_slot(const PlannedModule& planned, std::string_view member) 
 
 bool SwapPlan::is_valid(Module& root) const {
   // What lies below is reached through the layout, which knows modules by more than their addresses.
-  return is_of(root) && *modules_.front().type == typeid(root) && layout_.is_unchanged() && has_same_handles();
+  const PlannedModule& known = modules_.front();
+  const std::weak_ptr<Module> owner = root.weak_from_this();
+  return is_of(root) && *known.type == typeid(root) && !owner.owner_before(known.owner) &&
+         !known.owner.owner_before(owner) && layout_.is_unchanged() && has_same_handles();
 }
 
 bool SwapPlan::still_holds() const { return layout_.still_holds() && has_same_handles(); }
 
 bool SwapPlan::has_same_handles() const {
   return std::all_of(movable_modules_.begin(), movable_modules_.end(), [this](uint32_t index) {
-    const PlannedModule& planned = modules_[index];
-    return handles_of(*planned.slots, *planned.module) == planned.handles;
+    const std::vector<at::Tensor*>& known = modules_[index].handles;
+    std::size_t ordinal = 0;
+    bool same = true;
+    modules_[index].slots->visit(*modules_[index].module, [&](std::string_view, at::Tensor& handle) {
+      same = same && ordinal < known.size() && known[ordinal] == &handle;
+      ++ordinal;
+    });
+    return same && ordinal == known.size();
   });
 }
 

@@ -18,9 +18,11 @@
 #include <string>
 #include <string_view>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "functional/internal/module_layout.h"
 #include "functional/internal/module_slots.h"
@@ -36,10 +38,18 @@ enum class Reach : uint8_t {
   kDetached,  ///< the member of that name holds a tensor that is registered nowhere
 };
 
+/// A handle by the name of its data member and its place among the handles of that name, which stay when other members
+/// grow or shrink.
+using HandleLabel = std::pair<std::string_view, uint32_t>;
+
+/// Shows every handle of a module with its label.
+void visit_labelled(const ModuleSlots& slots, torch::nn::Module& module,
+                    absl::FunctionRef<void(HandleLabel, at::Tensor&)> visitor);
+
 /// One handle in a data member.
 struct MemberHandle {
-  uint32_t module;   ///< index in SwapPlan::modules
-  uint32_t ordinal;  ///< position among the handles of that module, in visiting order
+  uint32_t module;  ///< index in SwapPlan::modules
+  HandleLabel label;
   at::Tensor* address;
 };
 
@@ -55,7 +65,6 @@ struct StrayHandle {
 struct Slot {
   at::Tensor* entry;
   uint32_t module;        ///< index in SwapPlan::modules
-  uint32_t position;      ///< in its registry
   uint32_t first_member;  ///< range in SwapPlan::members
   uint32_t member_count;
   bool is_buffer;
@@ -70,9 +79,8 @@ struct PlannedModule {
   uint32_t first_slot;  ///< in SwapPlan::slots: parameters, then buffers
   uint32_t parameter_count;
   uint32_t buffer_count;
-  std::vector<at::Tensor*> handles;        ///< every member handle, by ordinal
+  std::vector<at::Tensor*> handles;        ///< every member handle, in visiting order
   std::weak_ptr<torch::nn::Module> owner;  ///< empty if the root is not held by a shared_ptr
-  std::string path;
 };
 
 /// The slots that the keys of a tree stand for, in order.
@@ -134,8 +142,9 @@ class SwapPlan {
     std::vector<uint32_t> positions;  // in names(), if it was made by keys_for
   };
 
-  void add_module(torch::nn::Module& module, const std::string& path, std::vector<const torch::nn::Module*>& ancestors);
-  void describe(torch::nn::Module& module, const std::string& path);
+  void add_module(torch::nn::Module& module, const std::weak_ptr<torch::nn::Module>& owner, const std::string& path,
+                  std::vector<const torch::nn::Module*>& ancestors);
+  void describe(torch::nn::Module& module, const std::weak_ptr<torch::nn::Module>& owner);
   void add_slots(torch::nn::Module& module, bool buffers);
   void add_names(const PlannedModule& planned, const std::string& path);
   void match_members();

@@ -8,6 +8,7 @@
 #include "functional/internal/module_slots.h"
 #include "functional/module_state.h"
 #include "functional/slots.h"
+#include "tensordict/map.h"
 
 namespace {
 
@@ -26,6 +27,7 @@ class AnnotatedImpl : public torch::nn::Module {
     shift_ = register_buffer("shift", torch::zeros({2}));
   }
   torch::Tensor forward(const torch::Tensor& x) { return x * w_ + layers_[0] - layers_[1] + *shift_; }
+  void grow() { layers_.push_back(register_parameter("v" + std::to_string(layers_.size()), torch::ones({2}))); }
 
  private:
   torch::Tensor w_;
@@ -324,6 +326,28 @@ TEST(ToModuleModulesTest, ReachesTheFlatWeightsOfAnLstm) {
     lstm->to(torch::kFloat);
   }
   EXPECT_EQ(snapshot(*lstm), handles);
+}
+
+TEST(ToModuleModulesTest, RestoresTheMembersOfAModuleThatGrewInTheBody) {
+  AnnotatedImpl module;
+  const Tensor x = torch::randn({2});
+  const Tensor before = module.forward(x);
+  {
+    const ToModuleGuard guard(map(from_module(module), [](const Tensor& value) { return value + 1; }), module);
+    module.grow();
+  }
+  EXPECT_TRUE(module.forward(x).equal(before));
+}
+
+TEST(ToModuleModulesTest, LeavesAModuleAloneThatTheBodyDestroyed) {
+  auto net = std::make_shared<NetImpl>();
+  const TensorDict leaves({{"fc1.bias", torch::zeros({4})}});
+  {
+    const ToModuleGuard guard(leaves, *net);
+    net->fc1->register_buffer("extra", torch::ones({1}));
+    net.reset();
+    EXPECT_TRUE(guard.current().empty());
+  }
 }
 
 TEST(ToModuleModulesTest, RestoresAModuleAtTheAddressOfOneThatIsGone) {

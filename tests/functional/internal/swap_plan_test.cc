@@ -215,6 +215,15 @@ TEST(SwapPlanValidityTest, EndsWhenSomethingIsUnregistered) {
   EXPECT_TRUE(notices([](GrowingImpl& m) { parameter_registry(*m.fc).clear(); }));
 }
 
+TEST(SwapPlanValidityTest, EndsWhenSubModulesExchangeTheirNames) {
+  EXPECT_TRUE(notices([](torch::nn::Module& m) {
+    auto& children = child_registry(m);
+    const auto fc = children["fc"];
+    children.erase("fc");
+    children.insert("renamed", fc);
+  }));
+}
+
 TEST(SwapPlanValidityTest, EndsWhenASubModuleIsReplaced) {
   EXPECT_TRUE(notices([](GrowingImpl& m) { m.fc = m.replace_module("fc", Linear(2, 2)); }));
   EXPECT_TRUE(notices([](GrowingImpl& m) { child_registry(m)["fc"] = nullptr; }));

@@ -79,7 +79,7 @@ TEST(TorchSlotsTest, ReachesEveryTensorOfAModule) {
     for (const Slot& slot : plan.slots()) {
       if (!slot.entry->defined()) continue;
       EXPECT_TRUE(slot.reach == Reach::kMembers || slot.reach == Reach::kRegistry)
-          << entry << " entry " << slot.position << " of \"" << plan.modules()[slot.module].path << '"';
+          << entry << " " << plan.entry_name(slot) << " of " << plan.modules()[slot.module].type->name();
     }
   }
 }
