@@ -18,18 +18,18 @@ void ModuleLayout::add(Module& module, const std::weak_ptr<Module>& owner, bool 
   if (has_handles || !place.parameters.empty() || !place.buffers.empty()) {
     written_.push_back(static_cast<uint32_t>(places_.size() - 1));
   }
-  add_names(parameter_registry(module));
-  add_names(buffer_registry(module));
-  add_names(child_registry(module));
+  add_names(parameter_registry(module), long_entry_names_);
+  add_names(buffer_registry(module), long_entry_names_);
+  add_names(child_registry(module), long_child_names_);
   for (const auto& item : child_registry(module)) children_.push_back({item.value().get(), item.value()});
 }
 
 template <typename Registry>
-void ModuleLayout::add_names(const Registry& registry) {
+void ModuleLayout::add_names(const Registry& registry, std::vector<LongName>& long_names) {
   static const std::size_t kLongestInPlace = std::string().capacity();
   for (const auto& item : registry) {
     std::memcpy(names_.emplace_back().bytes, &item.key(), sizeof(NameBytes));
-    if (item.key().size() > kLongestInPlace) long_names_.push_back({&item.key(), item.key()});
+    if (item.key().size() > kLongestInPlace) long_names.push_back({&item.key(), item.key()});
   }
 }
 
@@ -40,7 +40,7 @@ bool ModuleLayout::is_unchanged() const {
     if (Items(child_registry(*place.module)) != place.children) return false;
     if (!has_same_names(place) || !has_same_children(place)) return false;
   }
-  return has_same_long_names();
+  return are_same(long_entry_names_) && are_same(long_child_names_);
 }
 
 bool ModuleLayout::still_holds() const {
@@ -51,7 +51,7 @@ bool ModuleLayout::still_holds() const {
     if (!place.buffers.empty() && Items(buffer_registry(*place.module)) != place.buffers) return false;
     if (!has_same_names(place)) return false;
   }
-  return has_same_long_names();
+  return are_same(long_entry_names_);
 }
 
 namespace {
@@ -85,8 +85,8 @@ inline bool ModuleLayout::has_same_children(const Place& place) const {
   return true;
 }
 
-bool ModuleLayout::has_same_long_names() const {
-  for (const LongName& name : long_names_) {
+bool ModuleLayout::are_same(const std::vector<LongName>& names) {
+  for (const LongName& name : names) {
     if (*name.key != name.text) return false;
   }
   return true;

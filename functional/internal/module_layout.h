@@ -73,15 +73,16 @@ class ModuleLayout {
   };
 
   template <typename Registry>
-  void add_names(const Registry& registry);
+  void add_names(const Registry& registry, std::vector<LongName>& long_names);
   bool has_same_names(const Place& place) const;
   bool has_same_children(const Place& place) const;
-  bool has_same_long_names() const;
+  static bool are_same(const std::vector<LongName>& names);
 
   std::vector<Place> places_;
   std::vector<uint32_t> written_;  ///< places with entries or handles
   std::vector<NameBytes> names_;
-  std::vector<LongName> long_names_;
+  std::vector<LongName> long_entry_names_;
+  std::vector<LongName> long_child_names_;  ///< apart, because after a swap the arrays of children may be gone
   std::vector<Child> children_;
 };
 

@@ -339,6 +339,17 @@ TEST(ToModuleModulesTest, RestoresTheMembersOfAModuleThatGrewInTheBody) {
   EXPECT_TRUE(module.forward(x).equal(before));
 }
 
+TEST(ToModuleModulesTest, RestoresAModuleWhoseLongNamedChildrenMovedInTheBody) {
+  torch::nn::Sequential root;
+  root->push_back("a_name_that_is_kept_on_the_heap", Linear(2, 2));
+  const auto handles = snapshot(*root);
+  {
+    const ToModuleGuard guard(map(from_module(*root), [](const Tensor& value) { return value + 1; }), *root);
+    for (int i = 0; i < 9; ++i) root->push_back(torch::nn::ReLU());
+  }
+  EXPECT_EQ(snapshot(*root), handles);
+}
+
 TEST(ToModuleModulesTest, LeavesAModuleAloneThatTheBodyDestroyed) {
   auto net = std::make_shared<NetImpl>();
   const TensorDict leaves({{"fc1.bias", torch::zeros({4})}});
