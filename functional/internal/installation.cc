@@ -13,9 +13,20 @@ namespace {
 
 using torch::nn::Module;
 
+/// Exchanges what two handles hold. (std::swap would pass by the undefined tensor.)
+void swap_handles(at::Tensor& left, at::Tensor& right) noexcept {
+  using Pointer = c10::intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
+  const_cast<Pointer&>(left.getIntrusivePtr()).swap(const_cast<Pointer&>(right.getIntrusivePtr()));
+}
+
 TensorRegistry& registry_of(const PlannedModule& planned, bool is_buffer) {
   return is_buffer ? buffer_registry(*planned.module) : parameter_registry(*planned.module);
 }
+
+struct Named {
+  const at::Tensor* leaf;
+  const std::string* name;
+};
 
 /// Puts back entries that are gone, and the old order if it has changed. Entries of other names follow.
 void restore_registry(TensorRegistry& registry, absl::Span<const std::string> names,
@@ -47,7 +58,8 @@ Installation::Installation(Module& module, Trees trees, const InstallRules& rule
     check_conflicts(parts, rules);
   }
   const Ties ties = tie ? find_ties(parts) : Ties();
-  reserve(parts, ties);
+  list_slots(parts, ties);
+  old_.reserve(slots_->handles.size());
   try {
     install_all(parts, ties, rules);
   } catch (...) {
@@ -79,10 +91,6 @@ bool Installation::names_a_slot_twice(const Parts& parts) const {
 
 /// One slot may be named twice (a shared module, or two trees), and with ties one parameter, but only with one leaf.
 void Installation::check_conflicts(const Parts& parts, const InstallRules& rules) const {
-  struct Named {
-    const at::Tensor* leaf;
-    const std::string* name;
-  };
   absl::flat_hash_map<const void*, Named> first_leaf;
   std::ostringstream problems;
   for (const auto& [tree, slots] : parts) {
@@ -105,77 +113,76 @@ void Installation::check_conflicts(const Parts& parts, const InstallRules& rules
 Installation::Ties Installation::find_ties(const Parts& parts) const {
   const std::vector<Slot>& all = plan_->slots();
   std::vector<bool> has_leaf(all.size());
-  absl::flat_hash_map<const at::TensorImpl*, Tie> tie_of;
+  absl::flat_hash_map<const at::TensorImpl*, Named> leaf_of;
   for (const auto& [tree, slots] : parts) {
     for (std::size_t i = 0; i < tree->size(); ++i) {
       const uint32_t slot = slots->indices[i];
       has_leaf[slot] = true;
-      const Tie tie{slot, &tree->values()[i], &tree->keys()->path(i)};
-      if (all[slot].entry->defined()) tie_of.emplace(all[slot].entry->unsafeGetTensorImpl(), tie);
+      const Named leaf{&tree->values()[i], &tree->keys()->path(i)};
+      if (all[slot].entry->defined()) leaf_of.emplace(all[slot].entry->unsafeGetTensorImpl(), leaf);
     }
   }
   Ties ties;
   for (uint32_t slot = 0; slot < all.size(); ++slot) {
-    const auto tied = tie_of.find(all[slot].entry->unsafeGetTensorImpl());
-    if (!has_leaf[slot] && tied != tie_of.end()) ties.push_back({slot, tied->second.leaf, tied->second.name});
+    const auto tied = leaf_of.find(all[slot].entry->unsafeGetTensorImpl());
+    if (has_leaf[slot] || tied == leaf_of.end()) continue;
+    ties.slots.push_back(slot);
+    ties.leaves.push_back(*tied->second.leaf);
+    ties.names.push_back(tied->second.name);
   }
   return ties;
 }
 
-void Installation::reserve(const Parts& parts, const Ties& ties) {
-  std::size_t slots = ties.size();
-  std::size_t handles = ties.size();
-  for (const Tie& tie : ties) handles += plan_->slots()[tie.slot].member_count;
-  for (const Part& part : parts) {
-    slots += part.slots->indices.size();
-    handles += part.slots->handle_count;
-  }
-  installed_.reserve(slots);
-  old_.reserve(handles);
+void Installation::list_slots(const Parts& parts, const Ties& ties) {
+  slots_ = parts.front().slots;
+  if (parts.size() == 1 && ties.slots.empty()) return;
+  std::vector<uint32_t> all;
+  for (const Part& part : parts) all.insert(all.end(), part.slots->indices.begin(), part.slots->indices.end());
+  all.insert(all.end(), ties.slots.begin(), ties.slots.end());
+  slots_ = std::make_shared<SlotList>(plan_->list_of(std::move(all)));
 }
 
 /// Checks and installs in one pass: most of what a swap costs is to reach each tensor, so it is reached once.
 void Installation::install_all(const Parts& parts, const Ties& ties, const InstallRules& rules) {
-  // A leaf that is used twice has one alias, so that what was tied stays tied.
-  AliasMap alias_of;
-  AliasMap* const aliases = plan_->has_ties() || !plan_->is_one_to_one() ? &alias_of : nullptr;
-  bool all_fit = true;
-  for (const auto& [tree, slots] : parts) {
-    for (std::size_t i = 0; all_fit && i < slots->indices.size(); ++i) {
-      all_fit = install(slots->indices[i], tree->values()[i], rules, aliases);
-    }
-  }
-  for (const Tie& tie : ties) all_fit = all_fit && install(tie.slot, *tie.leaf, rules, aliases);
-  if (all_fit) return;
+  AliasMap known_aliases;
+  AliasMap* const aliases = plan_->has_ties() || !plan_->is_one_to_one() ? &known_aliases : nullptr;
+  const auto install_part = [&](const Part& part) {
+    return install(part.slots->indices, part.tree->values(), rules, aliases);
+  };
+  if (std::all_of(parts.begin(), parts.end(), install_part) && install(ties.slots, ties.leaves, rules, aliases)) return;
   restore();
   check_fit(parts, ties, rules);
 }
 
-/// Returns false, and does nothing, if the leaf does not fit.
-inline bool Installation::install(uint32_t index, const at::Tensor& leaf, const InstallRules& rules,
-                                  AliasMap* aliases) {
-  const Slot& slot = plan_->slots()[index];
-  const bool aliased = needs_alias(slot, leaf, rules);
-  if (!fits(slot, leaf, aliased, rules)) return false;
-  if (!aliased) {
-    put(index, leaf);
-  } else if (aliases == nullptr) {
-    put(index, alias_with_grad(leaf));
-  } else {
-    at::Tensor& alias = (*aliases)[leaf.unsafeGetTensorImpl()];
-    if (!alias.defined()) alias = alias_with_grad(leaf);
-    put(index, alias);
+/// A leaf that is used twice has one alias, so that what was tied stays tied.
+at::Tensor Installation::alias_of(const at::Tensor& leaf, AliasMap* aliases) {
+  if (aliases == nullptr) return alias_with_grad(leaf);
+  at::Tensor& alias = (*aliases)[leaf.unsafeGetTensorImpl()];
+  if (!alias.defined()) alias = alias_with_grad(leaf);
+  return alias;
+}
+
+/// Returns false at a leaf that does not fit.
+bool Installation::install(absl::Span<const uint32_t> slots, absl::Span<const at::Tensor> leaves,
+                           const InstallRules& rules, AliasMap* aliases) {
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = plan_->slots()[slots[i]];
+    const at::Tensor& leaf = leaves[i];
+    const bool aliased = needs_alias(slot, leaf, rules);
+    if (!fits(slot, leaf, aliased, rules)) return false;
+    if (aliased) {
+      put(slot, alias_of(leaf, aliases));
+    } else {
+      put(slot, leaf);
+    }
   }
   return true;
 }
 
 /// Old handles are moved out and back, which saves their reference counts.
-inline void Installation::put(uint32_t index, const at::Tensor& leaf) noexcept {
-  const Slot& slot = plan_->slots()[index];
-  installed_.push_back(index);
-  old_.push_back(std::exchange(*slot.entry, leaf));
-  std::for_each(plan_->members_begin(slot), plan_->members_end(slot),
-                [&](const MemberHandle& member) { old_.push_back(std::exchange(*member.address, leaf)); });
+inline void Installation::put(const Slot& slot, const at::Tensor& leaf) noexcept {
+  at::Tensor* const* handle = slots_->handles.data() + old_.size();
+  for (uint32_t n = 1 + slot.member_count; n > 0; --n, ++handle) swap_handles(old_.emplace_back(leaf), **handle);
 }
 
 /// Says of every leaf that does not fit why. (Of a module that is as it was.)
@@ -193,7 +200,7 @@ void Installation::check_fit(const Parts& parts, const Ties& ties, const Install
       check(slots->indices[i], tree->values()[i], tree->keys()->path(i));
     }
   }
-  for (const Tie& tie : ties) check(tie.slot, *tie.leaf, *tie.name);
+  for (std::size_t i = 0; i < ties.slots.size(); ++i) check(ties.slots[i], ties.leaves[i], *ties.names[i]);
   TORCH_CHECK_VALUE(count == 0, rules.call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
                     module_.name(), ":", problems.str(), "\nThe module is unchanged.");
 }
@@ -202,18 +209,10 @@ void Installation::check_fit(const Parts& parts, const Ties& ties, const Install
 void Installation::restore() noexcept {
   forget_plans_since(newest_plan_, *plan_);
   if (plan_->still_holds()) {
-    at::Tensor* old_handle = old_.data() + old_.size();
-    for (auto index = installed_.rbegin(); index != installed_.rend(); ++index) {
-      const Slot& slot = plan_->slots()[*index];
-      for (const MemberHandle* member = plan_->members_end(slot); member != plan_->members_begin(slot);) {
-        *(--member)->address = std::move(*--old_handle);
-      }
-      *slot.entry = std::move(*--old_handle);
-    }
+    for (std::size_t i = old_.size(); i-- > 0;) swap_handles(old_[i], *slots_->handles[i]);
   } else {
     restore_changed_module();
   }
-  installed_.clear();
   old_.clear();
 }
 
@@ -228,8 +227,7 @@ void Installation::restore_changed_module() {
   visit_old([&](const Slot& slot, const at::Tensor& old_value) {
     Todo& owner = todo[slot.module];
     (slot.is_buffer ? owner.buffers : owner.parameters).emplace(plan_->entry_name(slot), old_value);
-    std::for_each(plan_->members_begin(slot), plan_->members_end(slot),
-                  [&](const MemberHandle& member) { todo[member.module].members.emplace(member.label, old_value); });
+    for (const Member& member : plan_->members(slot)) todo[member.module].members.emplace(member.label, old_value);
   });
   for (std::size_t m = 0; m < todo.size(); ++m) {
     const PlannedModule& planned = plan_->modules()[m];
@@ -248,7 +246,8 @@ void Installation::restore_changed_module() {
 /// Shows what each entry held. A slot that was written twice comes twice, first with its first old value.
 void Installation::visit_old(absl::FunctionRef<void(const Slot&, const at::Tensor&)> visitor) const {
   const at::Tensor* old_entry = old_.data();
-  for (const uint32_t index : installed_) {
+  for (const uint32_t index : slots_->indices) {
+    if (old_entry == old_.data() + old_.size()) return;
     const Slot& slot = plan_->slots()[index];
     visitor(slot, *old_entry);
     old_entry += 1 + slot.member_count;
@@ -268,7 +267,8 @@ TensorDict Installation::old_values() const {
   visit_old([&](const Slot& slot, const at::Tensor& old_value) { old_value_of.emplace(&slot, &old_value); });
   std::vector<at::Tensor> values;
   values.reserve(keys_->size());
-  for (std::size_t i = 0; i < keys_->size(); ++i) values.push_back(*old_value_of.at(&plan_->slots()[installed_[i]]));
+  for (std::size_t i = 0; i < keys_->size(); ++i)
+    values.push_back(*old_value_of.at(&plan_->slots()[slots_->indices[i]]));
   return values_by_name(values);
 }
 
@@ -276,7 +276,7 @@ TensorDict Installation::current_values() const {
   std::vector<at::Tensor> values;
   values.reserve(keys_->size());
   for (std::size_t i = 0; i < keys_->size(); ++i) {
-    const Slot& slot = plan_->slots()[installed_[i]];
+    const Slot& slot = plan_->slots()[slots_->indices[i]];
     const PlannedModule& planned = plan_->modules()[slot.module];
     const at::Tensor* const value =
         is_gone(planned.owner) ? nullptr : registry_of(planned, slot.is_buffer).find(plan_->entry_name(slot));

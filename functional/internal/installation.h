@@ -49,23 +49,24 @@ class Installation {
   };
   using Parts = absl::InlinedVector<Part, 2>;
 
-  /// A slot that gets its leaf from another name.
-  struct Tie {
-    uint32_t slot;
-    const at::Tensor* leaf;
-    const std::string* name;  ///< of the leaf
+  /// Slots that get their leaves from other names.
+  struct Ties {
+    std::vector<uint32_t> slots;
+    std::vector<at::Tensor> leaves;
+    std::vector<const std::string*> names;  ///< of the leaves
   };
-  using Ties = std::vector<Tie>;
-  using AliasMap = absl::flat_hash_map<const at::TensorImpl*, at::Tensor>;
+  using AliasMap = absl::flat_hash_map<const at::TensorImpl*, at::Tensor>;  ///< nullptr: no leaf is used twice
 
   bool names_a_slot_twice(const Parts& parts) const;
   void check_fit(const Parts& parts, const Ties& ties, const InstallRules& rules) const;
   void check_conflicts(const Parts& parts, const InstallRules& rules) const;
   Ties find_ties(const Parts& parts) const;
   void install_all(const Parts& parts, const Ties& ties, const InstallRules& rules);
-  void reserve(const Parts& parts, const Ties& ties);
-  bool install(uint32_t slot, const at::Tensor& leaf, const InstallRules& rules, AliasMap* aliases);
-  void put(uint32_t slot, const at::Tensor& leaf) noexcept;
+  void list_slots(const Parts& parts, const Ties& ties);
+  bool install(absl::Span<const uint32_t> slots, absl::Span<const at::Tensor> leaves, const InstallRules& rules,
+               AliasMap* aliases);
+  static at::Tensor alias_of(const at::Tensor& leaf, AliasMap* aliases);
+  void put(const Slot& slot, const at::Tensor& leaf) noexcept;
   void restore() noexcept;
   void restore_changed_module();
   void visit_old(absl::FunctionRef<void(const Slot&, const at::Tensor&)> visitor) const;
@@ -75,8 +76,8 @@ class Installation {
   std::shared_ptr<SwapPlan> plan_;
   uint64_t newest_plan_;  ///< when this began
   std::shared_ptr<const KeyTable> keys_;
-  std::vector<uint32_t> installed_;  ///< slots in the order in which they were written, that of `keys_` first
-  std::vector<at::Tensor> old_;      ///< for each of them what the entry held, then what each member held
+  std::shared_ptr<const SlotList> slots_;  ///< to write, in order, those of `keys_` first
+  std::vector<at::Tensor> old_;            ///< what each of their handles held that has been written
   bool kept_ = false;
 };
 

@@ -30,11 +30,6 @@ inline bool needs_alias(const Slot& slot, const at::Tensor& leaf, const InstallR
          slot.entry->requires_grad();
 }
 
-inline bool is_refused(const Slot& slot, const InstallRules& rules) {
-  if (slot.reach == Reach::kDetached) return true;
-  return slot.reach == Reach::kUnknown && !(rules.redirect && slot.entry->defined());
-}
-
 /// IntArrayRef::equals without the call of memcmp.
 inline bool same_sizes(at::IntArrayRef left, at::IntArrayRef right) {
   if (left.size() != right.size()) return false;
@@ -44,25 +39,19 @@ inline bool same_sizes(at::IntArrayRef left, at::IntArrayRef right) {
   return true;
 }
 
-inline bool has_wrong_shape(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules) {
-  const bool checked = rules.check_shapes || slot.reach == Reach::kUnknown;
-  return checked && slot.entry->defined() && !same_sizes(slot.entry->sizes(), leaf.sizes());
+inline bool has_wrong_shape(const Slot& slot, const at::Tensor& leaf) {
+  return slot.entry->defined() && !same_sizes(slot.entry->sizes(), leaf.sizes());
 }
 
-/// Sizes, dtype and device are read without the dispatcher, where a redirect cannot answer.
-inline bool has_wrong_type(const Slot& slot, const at::Tensor& leaf) {
-  return slot.reach == Reach::kUnknown &&
-         (slot.entry->scalar_type() != leaf.scalar_type() || slot.entry->device() != leaf.device());
-}
+/// May a redirect take the leaf to an entry that no known member holds?
+bool fits_redirect(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules);
 
-inline bool can_require_grad(const at::Tensor& leaf) {
-  return c10::isFloatingType(leaf.scalar_type()) || c10::isComplexType(leaf.scalar_type());
-}
+bool can_require_grad(const at::Tensor& leaf);
 
 /// `aliased` says what needs_alias said.
 inline bool fits(const Slot& slot, const at::Tensor& leaf, bool aliased, const InstallRules& rules) {
-  return !is_refused(slot, rules) && !has_wrong_shape(slot, leaf, rules) && !has_wrong_type(slot, leaf) &&
-         (!aliased || can_require_grad(leaf));
+  if (slot.reach > Reach::kRegistry && !fits_redirect(slot, leaf, rules)) return false;
+  return !(rules.check_shapes && has_wrong_shape(slot, leaf)) && !(aliased && !can_require_grad(leaf));
 }
 
 /// Writes one line on a leaf that does not fit.

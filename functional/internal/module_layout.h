@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,14 +53,21 @@ class ModuleLayout {
     Items<TensorRegistry> parameters;
     Items<TensorRegistry> buffers;
     Items<ChildRegistry> children;
-    uint32_t first_name;  ///< names of parameters, then of buffers, then of children
-    uint32_t first_child;
-    std::weak_ptr<torch::nn::Module> owner;  ///< empty if the root is not held by a shared_ptr
   };
 
-  /// A std::string, byte by byte. A short one holds its text, so equal bytes are equal short names.
-  struct NameBytes {
-    alignas(std::string) char bytes[sizeof(std::string)];
+  /// A place with entries or handles.
+  struct Written {
+    uint32_t place;
+    uint32_t first_name;
+    bool is_owned;  ///< false for a root that no shared_ptr holds
+    std::weak_ptr<torch::nn::Module> owner;
+  };
+
+  /// A std::string, word by word. A short one holds its text, so equal words are equal short names.
+  struct Name {
+    explicit Name(const std::string& key) { std::memcpy(words, &key, sizeof(words)); }
+    bool is_of(const std::string& key) const;
+    uint64_t words[sizeof(std::string) / sizeof(uint64_t)];
   };
 
   struct LongName {
@@ -68,22 +76,22 @@ class ModuleLayout {
   };
 
   struct Child {
+    Name name;
     torch::nn::Module* module;
     std::weak_ptr<torch::nn::Module> owner;
   };
 
-  template <typename Registry>
-  void add_names(const Registry& registry, std::vector<LongName>& long_names);
-  bool has_same_names(const Place& place) const;
-  bool has_same_children(const Place& place) const;
+  void add_names(const TensorRegistry& registry);
+  static bool have_names(const Items<TensorRegistry>& items, const Name*& name);
+  static bool are_children(const Items<ChildRegistry>& items, const Child*& known);
   static bool are_same(const std::vector<LongName>& names);
 
   std::vector<Place> places_;
-  std::vector<uint32_t> written_;  ///< places with entries or handles
-  std::vector<NameBytes> names_;
+  std::vector<Written> written_;
+  std::vector<Name> entry_names_;  ///< in the order of the places, first of parameters, then of buffers
+  std::vector<Child> children_;    ///< in the order of the places
   std::vector<LongName> long_entry_names_;
   std::vector<LongName> long_child_names_;  ///< apart, because after a swap the arrays of children may be gone
-  std::vector<Child> children_;
 };
 
 /// Does it point to something that is no more? (An empty one does not.)

@@ -121,7 +121,10 @@ void SwapPlan::match_members() {
     Slot& slot = slots_[i];
     slot.first_member = static_cast<uint32_t>(members_.size());
     slot.member_count = static_cast<uint32_t>(members[i].size());
-    members_.insert(members_.end(), members[i].begin(), members[i].end());
+    for (const Member& member : members[i]) {
+      members_.push_back(member);
+      twins_.emplace_back(slot.entry, member.handle);
+    }
     if (!members[i].empty()) {
       slot.reach = Reach::kMembers;
     } else if (modules_[slot.module].slots->registry_only()) {
@@ -131,18 +134,18 @@ void SwapPlan::match_members() {
 }
 
 /// Applies rules 1 to 3. Of entries whose own member belongs elsewhere it notes the reach.
-std::vector<std::vector<MemberHandle>> SwapPlan::find_members() {
+std::vector<std::vector<Member>> SwapPlan::find_members() {
   absl::flat_hash_map<const at::TensorImpl*, uint32_t> first_holder;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].entry->defined()) {
       has_ties_ |= !first_holder.emplace(slots_[i].entry->unsafeGetTensorImpl(), i).second;
     }
   }
-  std::vector<std::vector<MemberHandle>> members(slots_.size());
+  std::vector<std::vector<Member>> members(slots_.size());
   for (uint32_t m = 0; m < modules_.size(); ++m) {
     visit_labelled(*modules_[m].slots, *modules_[m].module, [&](HandleLabel label, at::Tensor& handle) {
       const std::string_view member = label.first;
-      const MemberHandle found{.module = m, .label = label, .address = &handle};
+      const Member found{.module = m, .label = label, .handle = &handle};
       Slot* const own = own_slot(modules_[m], member);
       if (own != nullptr && own->entry->is_same(handle)) {
         members[own - slots_.data()].push_back(found);
@@ -195,14 +198,12 @@ bool SwapPlan::has_same_handles() const {
 }
 
 bool SwapPlan::members_agree() const {
-  const auto holds_entry = [this](const Slot& slot) {
-    return std::all_of(members_begin(slot), members_end(slot),
-                       [&](const MemberHandle& member) { return member.address->is_same(*slot.entry); });
-  };
-  return std::all_of(slots_.begin(), slots_.end(), holds_entry) &&
-         std::all_of(strays_.begin(), strays_.end(), [](const StrayHandle& stray) {
-           return stray.address->unsafeGetTensorImpl() == stray.tensor._unsafe_get_target();
-         });
+  for (const auto& [entry, member] : twins_) {
+    if (!member->is_same(*entry)) return false;
+  }
+  return std::all_of(strays_.begin(), strays_.end(), [](const StrayHandle& stray) {
+    return stray.address->unsafeGetTensorImpl() == stray.tensor._unsafe_get_target();
+  });
 }
 
 bool SwapPlan::shares_module_with(const SwapPlan& other) const {
@@ -270,10 +271,18 @@ std::shared_ptr<const KeyTable> SwapPlan::keys_for(const std::vector<uint32_t>& 
 const SwapPlan::Mapping& SwapPlan::remember(const std::shared_ptr<const KeyTable>& keys, std::vector<uint32_t> indices,
                                             std::vector<uint32_t> positions) {
   if (mappings_.size() == kRememberedMappings) mappings_.erase(mappings_.begin());
-  std::size_t handles = 0;
-  for (const uint32_t index : indices) handles += 1 + slots_[index].member_count;
-  auto slots = std::make_shared<SlotList>(SlotList{.indices = std::move(indices), .handle_count = handles});
+  auto slots = std::make_shared<SlotList>(list_of(std::move(indices)));
   return mappings_.emplace_back(Mapping{.keys = keys, .slots = std::move(slots), .positions = std::move(positions)});
+}
+
+SlotList SwapPlan::list_of(std::vector<uint32_t> indices) const {
+  SlotList list{.indices = std::move(indices), .handles = {}};
+  for (const uint32_t index : list.indices) {
+    const Slot& slot = slots_[index];
+    list.handles.push_back(slot.entry);
+    for (const Member& member : members(slot)) list.handles.push_back(member.handle);
+  }
+  return list;
 }
 
 namespace {

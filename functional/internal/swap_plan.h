@@ -47,10 +47,10 @@ void visit_labelled(const ModuleSlots& slots, torch::nn::Module& module,
                     absl::FunctionRef<void(HandleLabel, at::Tensor&)> visitor);
 
 /// One handle in a data member.
-struct MemberHandle {
+struct Member {
   uint32_t module;  ///< index in SwapPlan::modules
   HandleLabel label;
-  at::Tensor* address;
+  at::Tensor* handle;
 };
 
 using WeakTensor = c10::weak_intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
@@ -83,10 +83,10 @@ struct PlannedModule {
   std::weak_ptr<torch::nn::Module> owner;  ///< empty if the root is not held by a shared_ptr
 };
 
-/// The slots that the keys of a tree stand for, in order.
+/// Some slots in order, as those that the keys of a tree stand for.
 struct SlotList {
-  std::vector<uint32_t> indices;
-  std::size_t handle_count = 0;  ///< entries and members
+  std::vector<uint32_t> indices;     ///< in SwapPlan::slots
+  std::vector<at::Tensor*> handles;  ///< of each slot in turn the entry, then each member
 };
 
 class SwapPlan {
@@ -115,9 +115,10 @@ class SwapPlan {
   /// For kDetached: the member that disagrees.
   std::string_view detached_member(const Slot& slot) const { return detached_members_.at(&slot); }
 
-  /// Members of a slot, as a half-open range.
-  const MemberHandle* members_begin(const Slot& slot) const { return members_.data() + slot.first_member; }
-  const MemberHandle* members_end(const Slot& slot) const { return members_begin(slot) + slot.member_count; }
+  absl::Span<const Member> members(const Slot& slot) const {
+    return absl::MakeSpan(members_.data() + slot.first_member, slot.member_count);
+  }
+  SlotList list_of(std::vector<uint32_t> indices) const;
 
   /// Every dotted name there is, a shared module under each of its names; empty entries included.
   const KeyTable& names() const { return names_; }
@@ -148,7 +149,7 @@ class SwapPlan {
   void add_slots(torch::nn::Module& module, bool buffers);
   void add_names(const PlannedModule& planned, const std::string& path);
   void match_members();
-  std::vector<std::vector<MemberHandle>> find_members();
+  std::vector<std::vector<Member>> find_members();
   Slot* own_slot(const PlannedModule& planned, std::string_view member);
   bool has_same_handles() const;
   const Mapping& remember(const std::shared_ptr<const KeyTable>& keys, std::vector<uint32_t> indices,
@@ -161,7 +162,8 @@ class SwapPlan {
   std::vector<Slot> slots_;
   std::vector<std::string> entry_names_;  ///< one for each slot
   ModuleLayout layout_;
-  std::vector<MemberHandle> members_;
+  std::vector<Member> members_;
+  std::vector<std::pair<const at::Tensor*, const at::Tensor*>> twins_;  ///< each entry with each of its members
   std::vector<StrayHandle> strays_;
   KeyTable names_;
   std::vector<uint32_t> slot_of_name_;

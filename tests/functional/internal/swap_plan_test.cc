@@ -72,11 +72,8 @@ const Slot& slot_named(const SwapPlan& plan, std::string_view name) {
 }
 
 std::vector<const Tensor*> members_of(const SwapPlan& plan, std::string_view name) {
-  const Slot& slot = slot_named(plan, name);
   std::vector<const Tensor*> members;
-  for (auto member = plan.members_begin(slot); member != plan.members_end(slot); ++member) {
-    members.push_back(member->address);
-  }
+  for (const Member& member : plan.members(slot_named(plan, name))) members.push_back(member.handle);
   return members;
 }
 
