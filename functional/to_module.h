@@ -35,6 +35,21 @@ class Installation;
 }
 
 struct ToModuleOptions {
+  /// true: the values of the leaves are copied into the tensors that the module holds, so that whoever else holds these
+  /// (an optimiser, a tied module) sees them too. It reaches every module, GRAFT_SLOTS or not. Shape, dtype and device
+  /// must agree, no gradient reaches the leaves, and autograd refuses a backward through an earlier forward.
+  bool inplace = false;
+
+  /// With inplace: copies from or to another device's pinned memory do not wait for their end.
+  bool non_blocking = false;
+
+  /// true: every parameter and buffer of the module must get a leaf, and a name that holds nothing must not.
+  bool strict = false;
+
+  /// true: the leaves pass through what the module does to a state that it loads, on the way in alone: load
+  /// hooks (functional/load_hooks.h), then its virtual `load`. Values alone: no gradient reaches the leaves.
+  bool use_state_dict = false;
+
   /// true: what is installed has the `requires_grad` flag of what it replaces. A plain leaf enters as an alias that
   /// shares its storage and its version counter; a leaf that requires grad, is batched by vmap, is wrapped by grad or
   /// carries a forward-mode tangent enters as it is, so that derivatives reach it. Buffers enter as they are.
@@ -46,17 +61,25 @@ struct ToModuleOptions {
 
   /// false: to_module returns nothing, and saves the time to build the tree of old values.
   bool return_swap = true;
+
+  /// A tree that gets the old values as well, under the names in `tree`; its other leaves stay.
+  TensorDict* swap_dest = nullptr;
 };
 
 /// Installs every leaf of `tree` under its dotted name in `module`. Parameters and buffers that `tree` does not name
 /// stay. Forgets the old values, except that it returns them; for a scope use ToModuleGuard.
 ///
-/// \returns the old values under the names in `tree`, or nothing if `options.return_swap` is false. Names that held
-///     nothing (the bias of a Linear without bias) are left out.
+/// A parameter that no member is known to hold (see functional/slots.h) keeps its handles and shares the data of the
+/// leaf from now on, if the leaf is plain; else it is refused.
+///
+/// \returns the old values under the names in `tree`, or nothing if `options.return_swap` is false: the tensors
+///     themselves, or copies of their values with `options.inplace`. Names that held nothing (the bias of a Linear
+///     without bias) are left out.
 /// \throws c10::IndexError listing every name that `module` does not have.
-/// \throws c10::ValueError listing every leaf with another shape than what it would replace, every integer leaf where
-///     the parameter requires grad, every parameter in a class that needs GRAFT_SLOTS, and names of one shared module
-///     that are given different leaves.
+/// \throws c10::ValueError listing every leaf that does not fit: another shape than what it would replace (in place
+///     also dtype or device), an integer leaf where the parameter requires grad, a parameter in a class that needs
+///     GRAFT_SLOTS, names of one shared module (in place also of one tensor) that are given different leaves. Also for
+///     options that contradict each other, and for old values that do not fit the batch size of `options.swap_dest`.
 /// Python: TensorDict.to_module.
 std::optional<TensorDict> to_module(const TensorDict& tree, torch::nn::Module& module,
                                     const ToModuleOptions& options = {});

@@ -52,16 +52,17 @@ Installation::Installation(Module& module, Trees trees, const InstallRules& rule
     : module_(module), plan_(plan_for(module)), newest_plan_(newest_plan()), keys_(trees.front()->keys()) {
   Parts parts;
   for (const TensorDict* tree : trees) parts.push_back({tree, plan_->slots_for(tree->keys(), rules.call)});
-  const bool tie = rules.tie && plan_->has_ties();
-  if (tie || names_a_slot_twice(parts)) {
+  if (rules.strict) check_complete(parts, rules);
+  if (plan_->has_ties() || names_a_slot_twice(parts)) {
     check_fit(parts, /*ties=*/{}, rules);
     check_conflicts(parts, rules);
   }
-  const Ties ties = tie ? find_ties(parts) : Ties();
+  const Ties ties = rules.tie && plan_->has_ties() ? find_ties(parts) : Ties();
   list_slots(parts, ties);
   old_.reserve(slots_->handles.size());
   try {
     install_all(parts, ties, rules);
+    change_contents(parts, rules);
   } catch (...) {
     restore();
     throw;
@@ -74,6 +75,7 @@ Installation::~Installation() {
 
 void Installation::keep() {
   kept_ = true;
+  contents_.keep();
   forget_plans_since(0, *plan_);
 }
 
@@ -89,15 +91,35 @@ bool Installation::names_a_slot_twice(const Parts& parts) const {
   return false;
 }
 
-/// One slot may be named twice (a shared module, or two trees), and with ties one parameter, but only with one leaf.
+void Installation::check_complete(const Parts& parts, const InstallRules& rules) const {
+  std::vector<bool> has_leaf(plan_->slots().size());
+  for (const Part& part : parts) {
+    for (const uint32_t slot : part.slots->indices) has_leaf[slot] = true;
+  }
+  std::ostringstream problems;
+  std::vector<bool> is_listed(has_leaf.size());  // a shared module has many names
+  for (std::size_t i = 0; i < plan_->slot_of_name().size(); ++i) {
+    const uint32_t slot = plan_->slot_of_name()[i];
+    const bool holds_tensor = plan_->slots()[slot].entry->defined();
+    if (has_leaf[slot] == holds_tensor || is_listed[slot]) continue;
+    problems << "\n  \"" << plan_->names().path(i)
+             << "\": " << (holds_tensor ? "got no leaf" : "got a leaf, but the module holds nothing there");
+    is_listed[slot] = true;
+  }
+  TORCH_CHECK_VALUE(problems.str().empty(), rules.call, ": strict, but the leaves are not those of module ",
+                    module_.name(), ":", problems.str(), "\nThe module is unchanged.");
+}
+
+/// One slot may be named twice (a shared module, or two trees), and where names stand for one tensor that tensor, but
+/// only with one leaf.
 void Installation::check_conflicts(const Parts& parts, const InstallRules& rules) const {
   absl::flat_hash_map<const void*, Named> first_leaf;
   std::ostringstream problems;
   for (const auto& [tree, slots] : parts) {
     for (std::size_t i = 0; i < tree->size(); ++i) {
       const Slot& slot = plan_->slots()[slots->indices[i]];
-      const void* const identity =
-          rules.tie && slot.entry->defined() ? static_cast<const void*>(slot.entry->unsafeGetTensorImpl()) : &slot;
+      const bool is_one_tensor = slot.entry->defined() && (rules.tie || changes_content(slot, rules));
+      const void* const identity = is_one_tensor ? static_cast<const void*>(slot.entry->unsafeGetTensorImpl()) : &slot;
       const Named leaf{&tree->values()[i], &tree->keys()->path(i)};
       const Named& first = first_leaf.emplace(identity, leaf).first->second;
       if (first.leaf->is_same(*leaf.leaf)) continue;
@@ -170,7 +192,9 @@ bool Installation::install(absl::Span<const uint32_t> slots, absl::Span<const at
     const at::Tensor& leaf = leaves[i];
     const bool aliased = needs_alias(slot, leaf, rules);
     if (!fits(slot, leaf, aliased, rules)) return false;
-    if (aliased) {
+    if (changes_content(slot, rules)) {
+      put(slot, *slot.entry);
+    } else if (aliased) {
       put(slot, alias_of(leaf, aliases));
     } else {
       put(slot, leaf);
@@ -183,6 +207,24 @@ bool Installation::install(absl::Span<const uint32_t> slots, absl::Span<const at
 inline void Installation::put(const Slot& slot, const at::Tensor& leaf) noexcept {
   at::Tensor* const* handle = slots_->handles.data() + old_.size();
   for (uint32_t n = 1 + slot.member_count; n > 0; --n, ++handle) swap_handles(old_.emplace_back(leaf), **handle);
+}
+
+void Installation::change_contents(const Parts& parts, const InstallRules& rules) {
+  if (!rules.inplace && !rules.alias) return;
+  const auto visit = [&](auto&& change) {
+    for (const auto& [tree, slots] : parts) {
+      for (std::size_t i = 0; i < tree->size(); ++i) {
+        const Slot& slot = plan_->slots()[slots->indices[i]];
+        if (changes_content(slot, rules)) change(*slot.entry, tree->values()[i]);
+      }
+    }
+  };
+  if (rules.inplace) {
+    visit([&](const at::Tensor& target, const at::Tensor&) { contents_.save_values(target); });
+    visit([&](const at::Tensor& target, const at::Tensor& leaf) { contents_.copy(target, leaf, rules.non_blocking); });
+  } else {
+    visit([&](const at::Tensor& target, const at::Tensor& leaf) { contents_.alias(target, leaf); });
+  }
 }
 
 /// Says of every leaf that does not fit why. (Of a module that is as it was.)
@@ -207,6 +249,7 @@ void Installation::check_fit(const Parts& parts, const Ties& ties, const Install
 
 // Backwards, so that a slot that was written twice ends on its first old value.
 void Installation::restore() noexcept {
+  contents_.restore();
   forget_plans_since(newest_plan_, *plan_);
   if (plan_->still_holds()) {
     for (std::size_t i = old_.size(); i-- > 0;) swap_handles(old_[i], *slots_->handles[i]);
@@ -267,20 +310,29 @@ TensorDict Installation::old_values() const {
   visit_old([&](const Slot& slot, const at::Tensor& old_value) { old_value_of.emplace(&slot, &old_value); });
   std::vector<at::Tensor> values;
   values.reserve(keys_->size());
-  for (std::size_t i = 0; i < keys_->size(); ++i)
-    values.push_back(*old_value_of.at(&plan_->slots()[slots_->indices[i]]));
+  for (std::size_t i = 0; i < keys_->size(); ++i) {
+    const at::Tensor& held = *old_value_of.at(&plan_->slots()[slots_->indices[i]]);
+    const at::Tensor* const content = contents_.old_content(held);
+    values.push_back(content == nullptr ? held : *content);
+  }
   return values_by_name(values);
 }
 
+/// What the member holds that forward reads, for a body may assign to it; what the entry holds where there is none.
+at::Tensor Installation::current_value(const Slot& slot, bool plan_holds) const {
+  if (plan_holds) return slot.member_count == 0 ? *slot.entry : *plan_->members(slot).front().handle;
+  const PlannedModule& planned = plan_->modules()[slot.module];
+  if (is_gone(planned.owner)) return {};
+  const at::Tensor* const value = registry_of(planned, slot.is_buffer).find(plan_->entry_name(slot));
+  return value == nullptr ? at::Tensor() : *value;
+}
+
 TensorDict Installation::current_values() const {
+  const bool plan_holds = plan_->still_holds();
   std::vector<at::Tensor> values;
   values.reserve(keys_->size());
   for (std::size_t i = 0; i < keys_->size(); ++i) {
-    const Slot& slot = plan_->slots()[slots_->indices[i]];
-    const PlannedModule& planned = plan_->modules()[slot.module];
-    const at::Tensor* const value =
-        is_gone(planned.owner) ? nullptr : registry_of(planned, slot.is_buffer).find(plan_->entry_name(slot));
-    values.push_back(value == nullptr ? at::Tensor() : *value);
+    values.push_back(current_value(plan_->slots()[slots_->indices[i]], plan_holds));
   }
   return values_by_name(values);
 }

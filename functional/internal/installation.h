@@ -14,6 +14,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
+#include "functional/internal/content_swap.h"
 #include "functional/internal/leaf_fit.h"
 #include "functional/internal/swap_plan.h"
 #include "tensordict/tensordict.h"
@@ -58,6 +59,7 @@ class Installation {
   using AliasMap = absl::flat_hash_map<const at::TensorImpl*, at::Tensor>;  ///< nullptr: no leaf is used twice
 
   bool names_a_slot_twice(const Parts& parts) const;
+  void check_complete(const Parts& parts, const InstallRules& rules) const;
   void check_fit(const Parts& parts, const Ties& ties, const InstallRules& rules) const;
   void check_conflicts(const Parts& parts, const InstallRules& rules) const;
   Ties find_ties(const Parts& parts) const;
@@ -67,9 +69,11 @@ class Installation {
                AliasMap* aliases);
   static at::Tensor alias_of(const at::Tensor& leaf, AliasMap* aliases);
   void put(const Slot& slot, const at::Tensor& leaf) noexcept;
+  void change_contents(const Parts& parts, const InstallRules& rules);
   void restore() noexcept;
   void restore_changed_module();
   void visit_old(absl::FunctionRef<void(const Slot&, const at::Tensor&)> visitor) const;
+  at::Tensor current_value(const Slot& slot, bool plan_holds) const;
   TensorDict values_by_name(const std::vector<at::Tensor>& values) const;
 
   torch::nn::Module& module_;
@@ -78,6 +82,7 @@ class Installation {
   std::shared_ptr<const KeyTable> keys_;
   std::shared_ptr<const SlotList> slots_;  ///< to write, in order, those of `keys_` first
   std::vector<at::Tensor> old_;            ///< what each of their handles held that has been written
+  ContentSwap contents_;
   bool kept_ = false;
 };
 

@@ -7,7 +7,15 @@ namespace {
 
 bool is_refused(const Slot& slot, const InstallRules& rules) {
   if (slot.reach == Reach::kDetached) return true;
-  return slot.reach == Reach::kUnknown && !(rules.redirect && slot.entry->defined());
+  return slot.reach == Reach::kUnknown && !rules.inplace && !((rules.redirect || rules.alias) && slot.entry->defined());
+}
+
+bool has_data_alone(const at::Tensor& leaf) { return !is_transformed(leaf) && !leaf._fw_grad(/*level=*/0).defined(); }
+
+/// Would the parameter that shares the leaf's data differ from the leaf?
+bool is_refused_alias(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules) {
+  return slot.reach == Reach::kUnknown && rules.alias &&
+         (carries_derivatives(leaf) || (!rules.preserve_flags && slot.entry->requires_grad()));
 }
 
 /// Sizes, dtype and device are read without the dispatcher, where a redirect cannot answer.
@@ -27,10 +35,35 @@ void describe_refusal(const SwapPlan& plan, const Slot& slot, std::ostream& text
   }
 }
 
+void describe_refused_alias(const SwapPlan& plan, const Slot& slot, const at::Tensor& leaf, std::ostream& text) {
+  const std::string type = c10::demangle(plan.modules()[slot.module].type->name());
+  text << "no member of " << type << " is known to hold it, so it can only share the data of a leaf, but "
+       << (carries_derivatives(leaf) ? "the leaf carries derivatives" : "it requires grad and the leaf does not")
+       << "; write GRAFT_SLOTS(" << type << ", ...) with the member that forward reads";
+}
+
+void describe_misfit_in_place(const Slot& slot, const at::Tensor& leaf, std::ostream& text) {
+  if (!slot.entry->defined()) {
+    text << "the module holds nothing there to copy into";
+  } else if (has_wrong_type(slot, leaf)) {
+    text << leaf.scalar_type() << " on " << leaf.device() << ", expected " << slot.entry->scalar_type() << " on "
+         << slot.entry->device() << ", because a copy in place does not convert";
+  } else {
+    text << "a copy in place would lose what vmap, grad or a forward-mode tangent made of "
+         << (has_data_alone(leaf) ? "the tensor in the module" : "the leaf");
+  }
+}
+
 }  // namespace
 
-bool fits_redirect(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules) {
-  return !is_refused(slot, rules) && !has_wrong_shape(slot, leaf) && !has_wrong_type(slot, leaf);
+bool fits_unreached(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules) {
+  if (is_refused(slot, rules)) return false;
+  if (rules.inplace) return true;
+  return !is_refused_alias(slot, leaf, rules) && !has_wrong_shape(slot, leaf) && !has_wrong_type(slot, leaf);
+}
+
+bool fits_in_place(const Slot& slot, const at::Tensor& leaf) {
+  return slot.entry->defined() && !has_wrong_type(slot, leaf) && has_data_alone(leaf) && has_data_alone(*slot.entry);
 }
 
 bool can_require_grad(const at::Tensor& leaf) {
@@ -42,8 +75,12 @@ void describe_misfit(const SwapPlan& plan, const Slot& slot, std::string_view na
   text << "\n  \"" << name << "\": ";
   if (is_refused(slot, rules)) {
     describe_refusal(plan, slot, text);
+  } else if (is_refused_alias(slot, leaf, rules)) {
+    describe_refused_alias(plan, slot, leaf, text);
   } else if ((rules.check_shapes || slot.reach == Reach::kUnknown) && has_wrong_shape(slot, leaf)) {
     text << "shape " << leaf.sizes() << ", expected " << slot.entry->sizes();
+  } else if (rules.inplace) {
+    describe_misfit_in_place(slot, leaf, text);
   } else if (slot.reach == Reach::kUnknown && has_wrong_type(slot, leaf)) {
     text << leaf.scalar_type() << " on " << leaf.device() << ", expected " << slot.entry->scalar_type() << " on "
          << slot.entry->device() << ", because no member is known to hold it";

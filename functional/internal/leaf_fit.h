@@ -15,8 +15,12 @@ struct InstallRules {
   std::string_view call;       ///< named in messages
   bool preserve_flags = true;  ///< see ToModuleOptions::preserve_module_state
   bool check_shapes = true;
-  bool tie = false;       ///< names of one parameter that got no leaf follow the name that did
-  bool redirect = false;  ///< parameters that no known member holds are collected, instead of refused
+  bool strict = false;        ///< every parameter and buffer gets a leaf, and no empty one does
+  bool inplace = false;       ///< values are copied into the tensors that the module holds
+  bool non_blocking = false;  ///< of these copies
+  bool tie = false;           ///< names of one parameter that got no leaf follow the name that did
+  bool redirect = false;      ///< parameters that no known member holds are collected, instead of refused
+  bool alias = false;         ///< they share the data of plain leaves, instead of being refused
 };
 
 /// Would derivatives be lost if the tensor were replaced by an alias of its data?
@@ -43,14 +47,23 @@ inline bool has_wrong_shape(const Slot& slot, const at::Tensor& leaf) {
   return slot.entry->defined() && !same_sizes(slot.entry->sizes(), leaf.sizes());
 }
 
-/// May a redirect take the leaf to an entry that no known member holds?
-bool fits_redirect(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules);
+/// Does the leaf change what the tensor in the slot contains, while all handles stay?
+inline bool changes_content(const Slot& slot, const InstallRules& rules) {
+  return rules.inplace || (rules.alias && slot.reach == Reach::kUnknown);
+}
+
+/// Can the leaf reach an entry without a member that is known to hold its tensor?
+bool fits_unreached(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules);
+
+/// Can its values be copied into the tensor that is there?
+bool fits_in_place(const Slot& slot, const at::Tensor& leaf);
 
 bool can_require_grad(const at::Tensor& leaf);
 
 /// `aliased` says what needs_alias said.
 inline bool fits(const Slot& slot, const at::Tensor& leaf, bool aliased, const InstallRules& rules) {
-  if (slot.reach > Reach::kRegistry && !fits_redirect(slot, leaf, rules)) return false;
+  if (slot.reach > Reach::kRegistry && !fits_unreached(slot, leaf, rules)) return false;
+  if (rules.inplace && !fits_in_place(slot, leaf)) return false;
   return !(rules.check_shapes && has_wrong_shape(slot, leaf)) && !(aliased && !can_require_grad(leaf));
 }
 

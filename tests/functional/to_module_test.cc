@@ -218,8 +218,7 @@ TEST(ToModuleGuardTest, ReadsABufferThatTheBodyReassigned) {
   torch::nn::BatchNorm1d norm(4);
   const ToModuleGuard guard(filled_like(from_module(*norm, State::kBuffers), 0), *norm);
   const Tensor assigned = torch::full({4}, 7);
-  norm->named_buffers()["running_mean"] = assigned;
-  internal::buffer_registry(*norm)["running_mean"] = assigned;
+  norm->running_mean = assigned;
   EXPECT_TRUE(guard.current()["running_mean"].is_same(assigned));
 }
 

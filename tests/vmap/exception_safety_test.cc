@@ -53,6 +53,10 @@ TensorDict with_integer_leaf(const World& world) {
   return with(world, path, torch::ones_like(leaf, torch::kLong));
 }
 
+TensorDict with_grad(World& world) {
+  return map(world.leaves(), [](const Tensor& leaf) { return leaf.detach().clone().requires_grad_(); });
+}
+
 /// A tensor made under inference mode may not be asked to require grad outside of it.
 void install_inference_tensors(const Call& call, World& world) {
   const TensorDict leaves = [&] {
@@ -96,8 +100,7 @@ Stages misfits() {
     }
     add("IntegerLeaf", "expected a floating point", with_integer_leaf, Kind::kNested, Kind::kRecurrent,
         Kind::kAnnotated);
-    add(
-        "UnannotatedClass", "GRAFT_SLOTS", [](World& world) { return world.leaves(); }, Kind::kRaw);
+    add("UnannotatedClass", "GRAFT_SLOTS", with_grad, Kind::kRaw);
     stages.push_back({call.name + "InferenceTensor",
                       "requires_grad",
                       [call](World& world) { install_inference_tensors(call, world); },
