@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "functional/functional_call.h"
+#include "tensordict/ties.h"
 #include "vmap/stacked_state.h"
 #include "vmap/vmap.h"
 
@@ -56,8 +57,8 @@ class Ensemble {
     return call<Arguments...>(0, arguments...);
   }
 
-  /// The stacked parameters, for a torch::optim optimiser.
-  std::vector<Tensor> parameters() const { return state_.params.values(); }
+  /// The stacked parameters, for a torch::optim optimiser: each once, whatever its number of names.
+  std::vector<Tensor> parameters() const { return distinct(state_.params.values()); }
 
   /// The stacked state. Its tensors are the ensemble's own.
   const StackedState& state() const { return state_; }

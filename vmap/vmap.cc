@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string>
 
+#include "tensordict/ties.h"
+
 namespace graft::internal {
 namespace {
 
@@ -21,12 +23,15 @@ TensorDict* with_batch_dims(const TreePart& part) {
   return tree != nullptr && (*tree)->batch_dims() > 0 ? *tree : nullptr;
 }
 
-/// Replaces the tensors of `tree` by `change(tensor)`, and its batch size.
+/// Replaces the tensors of `tree` by `change(tensor)`, and its batch size. Names of one tensor stay names of one.
 void replace_values(TensorDict& tree, absl::FunctionRef<Tensor(const Tensor&)> change,
                     std::vector<int64_t> batch_size) {
+  const std::vector<std::size_t> ties = tie_positions(tree.values());
   std::vector<Tensor> values;
   values.reserve(tree.size());
-  for (const Tensor& value : tree.values()) values.push_back(change(value));
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    values.push_back(ties[i] < i ? values[ties[i]] : change(tree.values()[i]));
+  }
   tree.set_values(std::move(values), std::move(batch_size));
 }
 

@@ -86,6 +86,20 @@ TEST(VmapTest, MapsTheLeavesOfTensorDictsWithoutBatchDims) {
   EXPECT_TRUE(near(back["w"], params["w"]));
 }
 
+TEST(VmapTest, KeepsNamesOfOneTensorNamesOfOne) {
+  const Tensor x = random({3, 2}), y = random({3, 2});
+  bool tied = false, apart = false;
+  const auto look = [&](const TensorDict& tree) {
+    tied = tree["x"].is_same(tree["also_x"]);
+    apart = !tree["x"].is_same(tree["y"]);
+    return tree;
+  };
+  const TensorDict result = vmap(look)(TensorDict({{"x", x}, {"y", y}, {"also_x", x}}, {3}));
+  EXPECT_TRUE(tied && apart);
+  EXPECT_TRUE(result["also_x"].is_same(result["x"]));
+  EXPECT_TRUE(near(result["also_x"], x));
+}
+
 TEST(VmapTest, DrawsAsAsked) {
   const Tensor x = random({3, 4});
   auto noise = [](const Tensor& v) { return at::rand_like(v); };
