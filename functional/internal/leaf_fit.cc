@@ -70,14 +70,8 @@ bool can_require_grad(const at::Tensor& leaf) {
   return c10::isFloatingType(leaf.scalar_type()) || c10::isComplexType(leaf.scalar_type());
 }
 
-void describe_misfit(const SwapPlan& plan, const Slot& slot, std::string_view name, const at::Tensor& leaf,
-                     const InstallRules& rules, std::ostream& text) {
-  text << "\n  \"" << name << "\": ";
-  if (is_refused(slot, rules)) {
-    describe_refusal(plan, slot, text);
-  } else if (is_refused_alias(slot, leaf, rules)) {
-    describe_refused_alias(plan, slot, leaf, text);
-  } else if ((rules.check_shapes || slot.reach == Reach::kUnknown) && has_wrong_shape(slot, leaf)) {
+void describe_value_misfit(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules, std::ostream& text) {
+  if ((rules.check_shapes || slot.reach == Reach::kUnknown) && has_wrong_shape(slot, leaf)) {
     text << "shape " << leaf.sizes() << ", expected " << slot.entry->sizes();
   } else if (rules.inplace) {
     describe_misfit_in_place(slot, leaf, text);
@@ -86,6 +80,18 @@ void describe_misfit(const SwapPlan& plan, const Slot& slot, std::string_view na
          << slot.entry->device() << ", because no member is known to hold it";
   } else {
     text << leaf.scalar_type() << ", expected a floating point or complex type, because the parameter requires grad";
+  }
+}
+
+void describe_misfit(const SwapPlan& plan, const Slot& slot, std::string_view name, const at::Tensor& leaf,
+                     const InstallRules& rules, std::ostream& text) {
+  text << "\n  \"" << name << "\": ";
+  if (is_refused(slot, rules)) {
+    describe_refusal(plan, slot, text);
+  } else if (is_refused_alias(slot, leaf, rules)) {
+    describe_refused_alias(plan, slot, leaf, text);
+  } else {
+    describe_value_misfit(slot, leaf, rules, text);
   }
 }
 

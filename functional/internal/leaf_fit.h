@@ -67,6 +67,9 @@ inline bool fits(const Slot& slot, const at::Tensor& leaf, bool aliased, const I
   return !(rules.check_shapes && has_wrong_shape(slot, leaf)) && !(aliased && !can_require_grad(leaf));
 }
 
+/// Says what is wrong with a leaf for a slot that can be reached.
+void describe_value_misfit(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules, std::ostream& text);
+
 /// Writes one line on a leaf that does not fit.
 void describe_misfit(const SwapPlan& plan, const Slot& slot, std::string_view name, const at::Tensor& leaf,
                      const InstallRules& rules, std::ostream& text);
