@@ -6,6 +6,9 @@
 namespace torch::nn {
 class Module;
 }
+namespace torch::jit {
+struct Module;
+}
 
 namespace graft {
 
@@ -20,5 +23,9 @@ enum class State { kAll, kParameters, kBuffers };
 /// Take State::kParameters for a tree to differentiate: integer buffers have no gradient.
 /// Python: TensorDict.from_module. See also to_module, the inverse.
 TensorDict from_module(torch::nn::Module& module, State state = State::kAll);
+
+/// The same for a TorchScript module; functional/script_module.h says what is different. Trees of two readings have
+/// tables of their own.
+TensorDict from_module(const torch::jit::Module& module, State state = State::kAll);
 
 }  // namespace graft

@@ -27,11 +27,14 @@
 namespace torch::nn {
 class Module;
 }
+namespace torch::jit {
+struct Module;
+}
 
 namespace graft {
 
 namespace internal {
-class Installation;
+class ModuleSwap;
 }
 
 struct ToModuleOptions {
@@ -84,6 +87,10 @@ struct ToModuleOptions {
 std::optional<TensorDict> to_module(const TensorDict& tree, torch::nn::Module& module,
                                     const ToModuleOptions& options = {});
 
+/// The same for a TorchScript module; functional/script_module.h says what is different.
+std::optional<TensorDict> to_module(const TensorDict& tree, const torch::jit::Module& module,
+                                    const ToModuleOptions& options = {});
+
 /// Installs the leaves as to_module does, until the guard is destroyed. Then every handle holds the very tensor that
 /// it held before, under the same name, in the same order, whatever happened to the module in between: values
 /// reassigned, entries unregistered, the module moved or cast. Names registered in between stay. Guards on one module
@@ -93,6 +100,8 @@ class [[nodiscard]] ToModuleGuard {
  public:
   /// \throws as to_module does; the module is then as it was.
   ToModuleGuard(const TensorDict& tree, torch::nn::Module& module, const ToModuleOptions& options = {});
+  /// The same for a TorchScript module. An attribute that is removed in between stays removed.
+  ToModuleGuard(const TensorDict& tree, const torch::jit::Module& module, const ToModuleOptions& options = {});
   ~ToModuleGuard();
   ToModuleGuard(const ToModuleGuard&) = delete;
   ToModuleGuard& operator=(const ToModuleGuard&) = delete;
@@ -104,7 +113,7 @@ class [[nodiscard]] ToModuleGuard {
   TensorDict current() const;
 
  private:
-  std::unique_ptr<internal::Installation> installation_;
+  std::unique_ptr<internal::ModuleSwap> swap_;
 };
 
 }  // namespace graft

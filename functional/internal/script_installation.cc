@@ -1,0 +1,162 @@
+#include "functional/internal/script_installation.h"
+
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <sstream>
+
+#include "absl/container/flat_hash_map.h"
+#include "functional/internal/grad_alias.h"
+
+namespace graft::internal {
+namespace {
+
+/// A slot as the rules for leaves see it; `tensor` is what it holds.
+Slot seen_by_rules(const ScriptSlot& slot, at::Tensor& tensor) {
+  return {.entry = &tensor,
+          .module = 0,
+          .first_member = 0,
+          .member_count = 0,
+          .is_buffer = slot.is_buffer,
+          .reach = Reach::kRegistry};
+}
+
+/// Where the slot is now; nothing if the attribute was removed.
+std::optional<std::size_t> find_position(const ScriptSlot& slot, const std::string& name) {
+  const auto type = slot.owner->type();
+  if (slot.position < type->numAttributes() && type->getAttributeName(slot.position) == name) return slot.position;
+  return type->findAttributeSlot(name);
+}
+
+}  // namespace
+
+ScriptInstallation::ScriptInstallation(const ScriptObject& root, Trees trees, const InstallRules& rules)
+    : root_(root), keys_(trees.front()->keys()) {
+  const ScriptSlots slots(root);
+  const std::vector<Request> requests = requests_of(slots, trees, rules);
+  check_fit(slots, requests, rules);
+  install(slots, requests, rules);
+}
+
+ScriptInstallation::~ScriptInstallation() {
+  if (kept_) return;
+  for (Written& written : written_) {
+    if (const auto position = find_position(written.slot, written.name)) {
+      written.slot.owner->setSlot(*position, std::move(written.old_value));
+    }
+  }
+}
+
+std::vector<ScriptInstallation::Request> ScriptInstallation::requests_of(const ScriptSlots& slots, Trees trees,
+                                                                         const InstallRules& rules) const {
+  std::vector<Request> requests;
+  for (const TensorDict* tree : trees) {
+    const std::vector<uint32_t> indices = slots.slots_for(*tree->keys(), rules.call);
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      requests.push_back({indices[i], &tree->values()[i], &tree->keys()->path(i)});
+    }
+  }
+  check_conflicts(slots, requests, rules);
+  if (rules.tie) add_ties(slots, requests);
+  return requests;
+}
+
+/// One slot may be named twice (a shared module, or two trees), and with ties one parameter, but only with one leaf.
+void ScriptInstallation::check_conflicts(const ScriptSlots& slots, const std::vector<Request>& requests,
+                                         const InstallRules& rules) const {
+  absl::flat_hash_map<const void*, const Request*> first_request;
+  std::ostringstream problems;
+  for (const Request& request : requests) {
+    const ScriptSlot& slot = slots[request.slot];
+    const at::Tensor tensor = slot.tensor();
+    const void* const identity =
+        rules.tie && tensor.defined() ? static_cast<const void*>(tensor.unsafeGetTensorImpl()) : &slot;
+    const Request& first = *first_request.emplace(identity, &request).first->second;
+    if (first.leaf->is_same(*request.leaf)) continue;
+    problems << "\n  \"" << *first.name << "\" and \"" << *request.name
+             << "\" stand for one parameter, but were given two different tensors";
+  }
+  TORCH_CHECK_VALUE(problems.str().empty(), rules.call, ": conflicting leaves for module ", script_class_name(root_),
+                    ":", problems.str(), "\nThe module is unchanged.");
+}
+
+/// Slots without a leaf that hold the same tensor as one with a leaf get that leaf.
+void ScriptInstallation::add_ties(const ScriptSlots& slots, std::vector<Request>& requests) {
+  std::vector<bool> has_leaf(slots.size());
+  absl::flat_hash_map<const at::TensorImpl*, Request> request_of;
+  for (const Request& request : requests) {
+    has_leaf[request.slot] = true;
+    const at::Tensor tensor = slots[request.slot].tensor();
+    if (tensor.defined()) request_of.emplace(tensor.unsafeGetTensorImpl(), request);
+  }
+  for (uint32_t slot = 0; slot < slots.size(); ++slot) {
+    const auto tied = request_of.find(slots[slot].tensor().unsafeGetTensorImpl());
+    if (!has_leaf[slot] && tied != request_of.end()) requests.push_back({slot, tied->second.leaf, tied->second.name});
+  }
+}
+
+void ScriptInstallation::check_fit(const ScriptSlots& slots, const std::vector<Request>& requests,
+                                   const InstallRules& rules) const {
+  std::ostringstream problems;
+  std::size_t count = 0;
+  for (const auto& [index, leaf, name] : requests) {
+    at::Tensor tensor = slots[index].tensor();
+    const Slot slot = seen_by_rules(slots[index], tensor);
+    if (!slots[index].takes_tensors) {
+      problems << "\n  \"" << *name << "\": shape " << leaf->sizes()
+               << ", expected no leaf, because the module was compiled with None there";
+    } else if (!fits(slot, *leaf, needs_alias(slot, *leaf, rules), rules)) {
+      problems << "\n  \"" << *name << "\": ";
+      describe_value_misfit(slot, *leaf, rules, problems);
+    } else {
+      continue;
+    }
+    ++count;
+  }
+  TORCH_CHECK_VALUE(count == 0, rules.call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
+                    script_class_name(root_), ":", problems.str(), "\nThe module is unchanged.");
+}
+
+void ScriptInstallation::install(const ScriptSlots& slots, const std::vector<Request>& requests,
+                                 const InstallRules& rules) {
+  absl::flat_hash_map<const at::TensorImpl*, at::Tensor> aliases;  // one for each leaf, so that ties stay ties
+  std::vector<c10::IValue> values;
+  for (const Request& request : requests) {
+    const ScriptSlot& slot = slots[request.slot];
+    at::Tensor tensor = slot.tensor();
+    at::Tensor value = *request.leaf;
+    if (needs_alias(seen_by_rules(slot, tensor), value, rules)) {
+      at::Tensor& alias = aliases[value.unsafeGetTensorImpl()];
+      if (!alias.defined()) alias = alias_with_grad(value);
+      value = alias;
+    }
+    written_.push_back({slot, slot.name(), slot.value()});
+    values.emplace_back(std::move(value));
+  }
+  // From here on nothing can fail.
+  for (std::size_t i = 0; i < written_.size(); ++i) {
+    written_[i].slot.owner->setSlot(written_[i].slot.position, std::move(values[i]));
+  }
+}
+
+TensorDict ScriptInstallation::old_values() const {
+  return values_by_name([](const Written& written) { return written.old_value; });
+}
+
+TensorDict ScriptInstallation::current_values() const {
+  return values_by_name([](const Written& written) {
+    const auto position = find_position(written.slot, written.name);
+    return position ? written.slot.owner->getSlot(*position) : c10::IValue();
+  });
+}
+
+TensorDict ScriptInstallation::values_by_name(absl::FunctionRef<c10::IValue(const Written&)> value_of) const {
+  TensorDict tree;
+  for (std::size_t i = 0; i < keys_->size(); ++i) {
+    const c10::IValue value = value_of(written_[i]);
+    if (value.isTensor() && value.toTensor().defined()) tree.set(keys_->path(i), value.toTensor());
+  }
+  return tree;
+}
+
+}  // namespace graft::internal
