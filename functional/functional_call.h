@@ -7,6 +7,7 @@
 // Leaves are installed as they are, for the time of one forward; inside it `parameters()` shows the leaves. It takes
 // every module: parameters of a class that Graft does not know are exchanged operator by operator (see the note in
 // functional/internal/leaf_redirect.h), at a small cost; GRAFT_SLOTS (functional/slots.h) saves that cost.
+// For TorchScript modules see functional/script_module.h.
 #pragma once
 
 #include <initializer_list>
