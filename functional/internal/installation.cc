@@ -96,18 +96,8 @@ void Installation::check_complete(const Parts& parts, const InstallRules& rules)
   for (const Part& part : parts) {
     for (const uint32_t slot : part.slots->indices) has_leaf[slot] = true;
   }
-  std::ostringstream problems;
-  std::vector<bool> is_listed(has_leaf.size());  // a shared module has many names
-  for (std::size_t i = 0; i < plan_->slot_of_name().size(); ++i) {
-    const uint32_t slot = plan_->slot_of_name()[i];
-    const bool holds_tensor = plan_->slots()[slot].entry->defined();
-    if (has_leaf[slot] == holds_tensor || is_listed[slot]) continue;
-    problems << "\n  \"" << plan_->names().path(i)
-             << "\": " << (holds_tensor ? "got no leaf" : "got a leaf, but the module holds nothing there");
-    is_listed[slot] = true;
-  }
-  TORCH_CHECK_VALUE(problems.str().empty(), rules.call, ": strict, but the leaves are not those of module ",
-                    module_.name(), ":", problems.str(), "\nThe module is unchanged.");
+  check_strict(rules, module_.name(), plan_->names(), plan_->slot_of_name(), has_leaf,
+               [this](uint32_t slot) { return plan_->slots()[slot].entry->defined(); });
 }
 
 /// One slot may be named twice (a shared module, or two trees), and where names stand for one tensor that tensor, but

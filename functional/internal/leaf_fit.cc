@@ -1,6 +1,8 @@
 #include "functional/internal/leaf_fit.h"
 
-#include <ostream>
+#include <c10/util/Exception.h>
+
+#include <sstream>
 
 namespace graft::internal {
 namespace {
@@ -68,6 +70,22 @@ bool fits_in_place(const Slot& slot, const at::Tensor& leaf) {
 
 bool can_require_grad(const at::Tensor& leaf) {
   return c10::isFloatingType(leaf.scalar_type()) || c10::isComplexType(leaf.scalar_type());
+}
+
+void check_strict(const InstallRules& rules, std::string_view module, const KeyTable& names,
+                  const std::vector<uint32_t>& slot_of_name, const std::vector<bool>& has_leaf,
+                  absl::FunctionRef<bool(uint32_t slot)> holds_tensor) {
+  std::ostringstream problems;
+  std::vector<bool> is_listed(has_leaf.size());
+  for (std::size_t i = 0; i < slot_of_name.size(); ++i) {
+    const uint32_t slot = slot_of_name[i];
+    if (has_leaf[slot] == holds_tensor(slot) || is_listed[slot]) continue;
+    problems << "\n  \"" << names.path(i)
+             << "\": " << (has_leaf[slot] ? "got a leaf, but the module holds nothing there" : "got no leaf");
+    is_listed[slot] = true;
+  }
+  TORCH_CHECK_VALUE(problems.str().empty(), rules.call, ": strict, but the leaves are not those of module ", module,
+                    ":", problems.str(), "\nThe module is unchanged.");
 }
 
 void describe_value_misfit(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules, std::ostream& text) {

@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "functional/internal/swap_plan.h"
 #include "tensordict/transformed.h"
 
@@ -66,6 +67,12 @@ inline bool fits(const Slot& slot, const at::Tensor& leaf, bool aliased, const I
   if (rules.inplace && !fits_in_place(slot, leaf)) return false;
   return !(rules.check_shapes && has_wrong_shape(slot, leaf)) && !(aliased && !can_require_grad(leaf));
 }
+
+/// Checks that exactly the names that hold a tensor got a leaf.
+/// \throws c10::ValueError listing the others; a shared module's under its first name.
+void check_strict(const InstallRules& rules, std::string_view module, const KeyTable& names,
+                  const std::vector<uint32_t>& slot_of_name, const std::vector<bool>& has_leaf,
+                  absl::FunctionRef<bool(uint32_t slot)> holds_tensor);
 
 /// Says what is wrong with a leaf for a slot that can be reached.
 void describe_value_misfit(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules, std::ostream& text);

@@ -40,6 +40,7 @@ ScriptInstallation::ScriptInstallation(const ScriptObject& root, Trees trees, co
 
 ScriptInstallation::~ScriptInstallation() {
   if (kept_) return;
+  contents_.restore();
   for (Written& written : written_) {
     if (const auto position = find_position(written.slot, written.name)) {
       written.slot.owner->setSlot(*position, std::move(written.old_value));
@@ -57,6 +58,7 @@ std::vector<ScriptInstallation::Request> ScriptInstallation::requests_of(const S
     }
   }
   check_conflicts(slots, requests, rules);
+  if (rules.strict) check_complete(slots, requests, rules);
   if (rules.tie) add_ties(slots, requests);
   return requests;
 }
@@ -69,8 +71,8 @@ void ScriptInstallation::check_conflicts(const ScriptSlots& slots, const std::ve
   for (const Request& request : requests) {
     const ScriptSlot& slot = slots[request.slot];
     const at::Tensor tensor = slot.tensor();
-    const void* const identity =
-        rules.tie && tensor.defined() ? static_cast<const void*>(tensor.unsafeGetTensorImpl()) : &slot;
+    const bool is_one_tensor = tensor.defined() && (rules.tie || rules.inplace);
+    const void* const identity = is_one_tensor ? static_cast<const void*>(tensor.unsafeGetTensorImpl()) : &slot;
     const Request& first = *first_request.emplace(identity, &request).first->second;
     if (first.leaf->is_same(*request.leaf)) continue;
     problems << "\n  \"" << *first.name << "\" and \"" << *request.name
@@ -78,6 +80,14 @@ void ScriptInstallation::check_conflicts(const ScriptSlots& slots, const std::ve
   }
   TORCH_CHECK_VALUE(problems.str().empty(), rules.call, ": conflicting leaves for module ", script_class_name(root_),
                     ":", problems.str(), "\nThe module is unchanged.");
+}
+
+void ScriptInstallation::check_complete(const ScriptSlots& slots, const std::vector<Request>& requests,
+                                        const InstallRules& rules) const {
+  std::vector<bool> has_leaf(slots.size());
+  for (const Request& request : requests) has_leaf[request.slot] = true;
+  check_strict(rules, script_class_name(root_), slots.names(), slots.slot_of_name(), has_leaf,
+               [&](uint32_t slot) { return slots[slot].tensor().defined(); });
 }
 
 /// Slots without a leaf that hold the same tensor as one with a leaf get that leaf.
@@ -124,8 +134,8 @@ void ScriptInstallation::install(const ScriptSlots& slots, const std::vector<Req
   for (const Request& request : requests) {
     const ScriptSlot& slot = slots[request.slot];
     at::Tensor tensor = slot.tensor();
-    at::Tensor value = *request.leaf;
-    if (needs_alias(seen_by_rules(slot, tensor), value, rules)) {
+    at::Tensor value = rules.inplace ? tensor : *request.leaf;
+    if (!rules.inplace && needs_alias(seen_by_rules(slot, tensor), value, rules)) {
       at::Tensor& alias = aliases[value.unsafeGetTensorImpl()];
       if (!alias.defined()) alias = alias_with_grad(value);
       value = alias;
@@ -133,14 +143,27 @@ void ScriptInstallation::install(const ScriptSlots& slots, const std::vector<Req
     written_.push_back({slot, slot.name(), slot.value()});
     values.emplace_back(std::move(value));
   }
+  if (rules.inplace) copy_values(slots, requests, rules);
   // From here on nothing can fail.
   for (std::size_t i = 0; i < written_.size(); ++i) {
     written_[i].slot.owner->setSlot(written_[i].slot.position, std::move(values[i]));
   }
 }
 
+void ScriptInstallation::copy_values(const ScriptSlots& slots, const std::vector<Request>& requests,
+                                     const InstallRules& rules) {
+  for (const Request& request : requests) contents_.save_values(slots[request.slot].tensor());
+  for (const Request& request : requests) {
+    contents_.copy(slots[request.slot].tensor(), *request.leaf, rules.non_blocking);
+  }
+}
+
 TensorDict ScriptInstallation::old_values() const {
-  return values_by_name([](const Written& written) { return written.old_value; });
+  return values_by_name([this](const Written& written) -> c10::IValue {
+    if (!written.old_value.isTensor()) return written.old_value;
+    const at::Tensor* const content = contents_.old_content(written.old_value.toTensor());
+    return content == nullptr ? written.old_value : *content;
+  });
 }
 
 TensorDict ScriptInstallation::current_values() const {

@@ -12,6 +12,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
+#include "functional/internal/content_swap.h"
 #include "functional/internal/leaf_fit.h"
 #include "functional/internal/script_slots.h"
 #include "tensordict/tensordict.h"
@@ -30,7 +31,10 @@ class ScriptInstallation {
   ScriptInstallation& operator=(const ScriptInstallation&) = delete;
 
   /// Leaves the leaves where they are.
-  void keep() { kept_ = true; }
+  void keep() {
+    kept_ = true;
+    contents_.keep();
+  }
 
   /// The old values, and what the module holds now, under the names of the (single) tree.
   TensorDict old_values() const;
@@ -52,14 +56,17 @@ class ScriptInstallation {
 
   std::vector<Request> requests_of(const ScriptSlots& slots, Trees trees, const InstallRules& rules) const;
   void check_conflicts(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules) const;
+  void check_complete(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules) const;
   static void add_ties(const ScriptSlots& slots, std::vector<Request>& requests);
   void check_fit(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules) const;
   void install(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules);
+  void copy_values(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules);
   TensorDict values_by_name(absl::FunctionRef<c10::IValue(const Written&)> value_of) const;
 
   ScriptObject root_;
   std::shared_ptr<const KeyTable> keys_;
   std::vector<Written> written_;  ///< those of `keys_` first
+  ContentSwap contents_;
   bool kept_ = false;
 };
 

@@ -330,6 +330,39 @@ TEST_F(ScriptModuleTest, ToModuleKeepsTheLeavesAndReturnsTheOldValues) {
   expect_same_handles(before_, module_);
 }
 
+TEST_F(ScriptModuleTest, AGuardCopiesInPlaceAndBack) {
+  const TensorDict leaves = state_.map([](const Tensor& leaf) { return torch::full_like(leaf, 3); });
+  const TensorDict values = state_.map([](const Tensor& leaf) { return leaf.detach().clone(); });
+  {
+    const ToModuleGuard guard(leaves, module_, {.inplace = true});
+    for (const auto& [path, leaf] : from_module(module_).leaves()) {
+      EXPECT_TRUE(leaf.is_same(before_.at(path))) << path;
+      EXPECT_TRUE(leaf.equal(leaves[path])) << path;
+    }
+    EXPECT_TRUE(guard.swapped_out()["shift"].equal(values["shift"]));
+  }
+  for (const auto& [path, leaf] : state_.leaves()) EXPECT_TRUE(leaf.equal(values[path])) << path;
+  expect_same_handles(before_, module_);
+  EXPECT_THAT(
+      [&] {
+        to_module(TensorDict({{"shift", torch::zeros({4})}}), module_, {.inplace = true});
+      },
+      ThrowsWith<c10::ValueError>("\"shift\": Float on cpu, expected Double on cpu"));
+}
+
+TEST_F(ScriptModuleTest, AStrictCallAsksForEveryName) {
+  const TensorDict some({{"shift", torch::zeros({4}, torch::kDouble)}});
+  EXPECT_THAT([&] { to_module(some, module_, {.strict = true}); },
+              ThrowsWith<c10::ValueError>("strict", "\"conv.weight\": got no leaf", "\"kernel\": got no leaf"));
+  expect_same_handles(before_, module_);
+  EXPECT_TRUE(to_module(state_, module_, {.strict = true}).has_value());
+}
+
+TEST_F(ScriptModuleTest, HasNoStateDict) {
+  EXPECT_THAT([&] { to_module(state_, module_, {.use_state_dict = true}); },
+              ThrowsWith<c10::ValueError>("use_state_dict"));
+}
+
 TEST_F(ScriptModuleTest, APlainLeafEntersAsAnAliasThatRequiresGrad) {
   const Tensor plain = torch::zeros({4}, torch::kDouble), mean = torch::zeros({4}, torch::kDouble);
   const Tensor active = torch::zeros({4}, torch::kDouble).requires_grad_();
