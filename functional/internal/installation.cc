@@ -13,6 +13,9 @@ namespace {
 
 using torch::nn::Module;
 
+/// Those of this thread that hold leaves. Within one, entries may be tied that are not at other times.
+thread_local int open_installations = 0;
+
 /// Exchanges what two handles hold. (std::swap would pass by the undefined tensor.)
 void swap_handles(at::Tensor& left, at::Tensor& right) noexcept {
   using Pointer = c10::intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
@@ -49,34 +52,43 @@ void restore_registry(TensorRegistry& registry, absl::Span<const std::string> na
 }  // namespace
 
 Installation::Installation(Module& module, Trees trees, const InstallRules& rules)
-    : module_(module), plan_(plan_for(module)), newest_plan_(newest_plan()), keys_(trees.front()->keys()) {
+    : module_(module),
+      plan_(plan_for(module)),
+      newest_plan_(newest_plan()),
+      writes_before_(persistent_writes()),
+      keys_(trees.front()->keys()) {
   Parts parts;
   for (const TensorDict* tree : trees) parts.push_back({tree, plan_->slots_for(tree->keys(), rules.call)});
   if (rules.strict) check_complete(parts, rules);
-  if (plan_->has_ties() || names_a_slot_twice(parts)) {
+  const bool has_ties = open_installations > 0 ? plan_->holds_ties() : plan_->has_ties();
+  if (has_ties || names_a_slot_twice(parts)) {
     check_fit(parts, /*ties=*/{}, rules);
     check_conflicts(parts, rules);
   }
-  const Ties ties = rules.tie && plan_->has_ties() ? find_ties(parts) : Ties();
+  const Ties ties = rules.tie && has_ties ? find_ties(parts) : Ties();
   list_slots(parts, ties);
   old_.reserve(slots_->handles.size());
   try {
-    install_all(parts, ties, rules);
+    install_all(parts, ties, rules, has_ties);
     change_contents(parts, rules);
   } catch (...) {
     restore();
     throw;
   }
+  ++open_installations;
 }
 
 Installation::~Installation() {
-  if (!kept_) restore();
+  if (kept_) return;
+  --open_installations;
+  restore();
 }
 
 void Installation::keep() {
   kept_ = true;
+  --open_installations;
   contents_.keep();
-  forget_plans_since(0, *plan_);
+  note_persistent_write();
 }
 
 bool Installation::names_a_slot_twice(const Parts& parts) const {
@@ -155,9 +167,9 @@ void Installation::list_slots(const Parts& parts, const Ties& ties) {
 }
 
 /// Checks and installs in one pass: most of what a swap costs is to reach each tensor, so it is reached once.
-void Installation::install_all(const Parts& parts, const Ties& ties, const InstallRules& rules) {
+void Installation::install_all(const Parts& parts, const Ties& ties, const InstallRules& rules, bool has_ties) {
   AliasMap known_aliases;
-  AliasMap* const aliases = plan_->has_ties() || !plan_->is_one_to_one() ? &known_aliases : nullptr;
+  AliasMap* const aliases = has_ties || !plan_->is_one_to_one() ? &known_aliases : nullptr;
   const auto install_part = [&](const Part& part) {
     return install(part.slots->indices, part.tree->values(), rules, aliases);
   };
@@ -241,6 +253,7 @@ void Installation::check_fit(const Parts& parts, const Ties& ties, const Install
 void Installation::restore() noexcept {
   contents_.restore();
   forget_plans_since(newest_plan_, *plan_);
+  if (persistent_writes() != writes_before_) note_persistent_write();  // for those who looked within the scope
   if (plan_->still_holds()) {
     for (std::size_t i = old_.size(); i-- > 0;) swap_handles(old_[i], *slots_->handles[i]);
   } else {

@@ -63,7 +63,7 @@ class Installation {
   void check_fit(const Parts& parts, const Ties& ties, const InstallRules& rules) const;
   void check_conflicts(const Parts& parts, const InstallRules& rules) const;
   Ties find_ties(const Parts& parts) const;
-  void install_all(const Parts& parts, const Ties& ties, const InstallRules& rules);
+  void install_all(const Parts& parts, const Ties& ties, const InstallRules& rules, bool has_ties);
   void list_slots(const Parts& parts, const Ties& ties);
   bool install(absl::Span<const uint32_t> slots, absl::Span<const at::Tensor> leaves, const InstallRules& rules,
                AliasMap* aliases);
@@ -78,7 +78,8 @@ class Installation {
 
   torch::nn::Module& module_;
   std::shared_ptr<SwapPlan> plan_;
-  uint64_t newest_plan_;  ///< when this began
+  uint64_t newest_plan_;    ///< when this began
+  uint64_t writes_before_;  ///< as above
   std::shared_ptr<const KeyTable> keys_;
   std::shared_ptr<const SlotList> slots_;  ///< to write, in order, those of `keys_` first
   std::vector<at::Tensor> old_;            ///< what each of their handles held that has been written

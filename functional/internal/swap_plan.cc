@@ -3,9 +3,11 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <sstream>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "tensordict/nested_key.h"
 
 namespace graft::internal {
@@ -42,10 +44,11 @@ void visit_labelled(const ModuleSlots& slots, Module& module,
   });
 }
 
-SwapPlan::SwapPlan(Module& root, uint64_t number) : number_(number) {
+SwapPlan::SwapPlan(Module& root, uint64_t number) : number_(number), seen_writes_(persistent_writes()) {
   std::vector<const Module*> ancestors;
   add_module(root, root.weak_from_this(), "", ancestors);
   match_members();
+  has_ties_ = holds_ties();
 }
 
 void SwapPlan::add_module(Module& module, const std::weak_ptr<Module>& owner, const std::string& path,
@@ -138,7 +141,7 @@ std::vector<std::vector<Member>> SwapPlan::find_members() {
   absl::flat_hash_map<const at::TensorImpl*, uint32_t> first_holder;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].entry->defined()) {
-      has_ties_ |= !first_holder.emplace(slots_[i].entry->unsafeGetTensorImpl(), i).second;
+      first_holder.emplace(slots_[i].entry->unsafeGetTensorImpl(), i);
     }
   }
   std::vector<std::vector<Member>> members(slots_.size());
@@ -203,6 +206,23 @@ bool SwapPlan::members_agree() const {
   }
   return std::all_of(strays_.begin(), strays_.end(), [](const StrayHandle& stray) {
     return stray.address->unsafeGetTensorImpl() == stray.tensor._unsafe_get_target();
+  });
+}
+
+bool SwapPlan::has_ties() {
+  const uint64_t writes = persistent_writes();
+  if (seen_writes_ != writes) {
+    has_ties_ = holds_ties();
+    seen_writes_ = writes;
+  }
+  return has_ties_;
+}
+
+bool SwapPlan::holds_ties() const {
+  absl::flat_hash_set<const at::TensorImpl*> held;
+  held.reserve(slots_.size());
+  return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return slot.entry->defined() && !held.insert(slot.entry->unsafeGetTensorImpl()).second;
   });
 }
 
@@ -299,6 +319,8 @@ uint64_t& plan_count() {
   return count;
 }
 
+std::atomic<uint64_t> write_count = 0;
+
 }  // namespace
 
 std::shared_ptr<SwapPlan> plan_for(Module& root) {
@@ -315,6 +337,10 @@ std::shared_ptr<SwapPlan> plan_for(Module& root) {
 }
 
 uint64_t newest_plan() { return plan_count(); }
+
+uint64_t persistent_writes() { return write_count.load(std::memory_order_relaxed); }
+
+void note_persistent_write() { write_count.fetch_add(1, std::memory_order_relaxed); }
 
 void forget_plans_since(uint64_t number, const SwapPlan& plan) {
   auto& plans = remembered_plans();

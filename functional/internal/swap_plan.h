@@ -6,7 +6,8 @@
 // visited again to compare. A plan to swap by must also agree: each member holds what it held, or the tensor that its
 // entry holds now. (While a swap lasts the body may assign to members.)
 //
-// Which entries hold one tensor is not compared. So whoever changes entries forgets the plans that saw what was there.
+// Which entries hold one tensor is not compared. So plans that saw what a scope installed are forgotten at its end, and
+// ties are looked up again after a write for good.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -129,8 +130,10 @@ class SwapPlan {
   const std::vector<uint32_t>& slot_of_name() const { return slot_of_name_; }
   /// Does every slot have one name? (Not if a module is shared.)
   bool is_one_to_one() const { return slot_of_name_.size() == slots_.size(); }
-  /// Did two entries hold one tensor when the plan was made?
-  bool has_ties() const { return has_ties_; }
+  /// Do two entries hold one tensor? Remembered until somebody writes to a module for good.
+  bool has_ties();
+  /// The same, looked up.
+  bool holds_ties() const;
 
   /// Returns the slots that the keys of a tree stand for. The last tables are remembered, by identity.
   /// \throws c10::IndexError listing every key that stands for nothing.
@@ -167,7 +170,8 @@ class SwapPlan {
   std::vector<StrayHandle> strays_;
   KeyTable names_;
   std::vector<uint32_t> slot_of_name_;
-  bool has_ties_ = false;
+  bool has_ties_;
+  uint64_t seen_writes_;  ///< persistent_writes() when ties were looked up
   absl::flat_hash_map<const torch::nn::Module*, uint32_t> module_indices_;
   absl::flat_hash_map<const Slot*, std::string> detached_members_;
   std::map<std::string, uint32_t, std::less<>> module_of_path_;
@@ -179,6 +183,10 @@ std::shared_ptr<SwapPlan> plan_for(torch::nn::Module& root);
 
 /// The number of the newest plan of this thread.
 uint64_t newest_plan();
+
+/// Counts the writes for good, by all threads.
+uint64_t persistent_writes();
+void note_persistent_write();
 
 /// Drops this thread's plans that are newer than `number` and share a module with `plan`.
 void forget_plans_since(uint64_t number, const SwapPlan& plan);

@@ -6,6 +6,8 @@
 
 #include "functional/grad.h"
 #include "functional/module_state.h"
+#include "functional/to_module.h"
+#include "tests/testing/throws_with.h"
 
 namespace graft {
 namespace {
@@ -35,6 +37,41 @@ TensorDict random_like(const TensorDict& tree) {
 
 Tensor by_hand(const TensorDict& p, const Tensor& x) {
   return torch::linear(x * p["w"] + p["shift"], p["fc.weight"], p["fc.bias"]);
+}
+
+using ::graft::testing::ThrowsWith;
+
+TEST(FunctionalCallTiesTest, FollowsATieThatAGuardMade) {
+  torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
+  const Tensor x = torch::ones({1, 2}), two = torch::full({2, 2}, 2.), bias = torch::zeros({2});
+  const TensorDict biases({{"0.bias", bias}, {"1.bias", bias}});
+  const auto forward = [&] { return functional_call(net, TensorDict({{"0.weight", two}, {"0.bias", bias}}), x); };
+  const Tensor untied = forward();
+  {
+    const Tensor one = torch::ones({2, 2});
+    const ToModuleGuard guard(TensorDict({{"0.weight", one}, {"1.weight", one}, {"0.bias", bias}, {"1.bias", bias}}),
+                              *net, {.preserve_module_state = false});
+    EXPECT_TRUE(forward().equal(x.matmul(two).matmul(two)));  // 1.weight follows
+    EXPECT_THAT(
+        [&] {
+          functional_call(net, TensorDict({{"0.weight", two}, {"1.weight", one}}), x);
+        },
+        ThrowsWith<c10::ValueError>("\"0.weight\" and \"1.weight\" stand for one parameter"));
+  }
+  EXPECT_TRUE(forward().equal(untied));
+}
+
+TEST(FunctionalCallTiesTest, FollowsATieThatAWriteForGoodMade) {
+  torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
+  const Tensor x = torch::ones({1, 2}), one = torch::ones({2, 2}), two = torch::full({2, 2}, 2.);
+  const TensorDict before = from_module(*net);
+  const auto forward = [&] { return functional_call(net, TensorDict({{"0.weight", two}}), x); };
+  const Tensor untied = forward();
+  to_module(TensorDict({{"0.weight", one}, {"1.weight", one}}), *net, {.preserve_module_state = false});
+  EXPECT_TRUE(functional_call(net, TensorDict({{"0.weight", two}}), x)
+                  .equal((x.matmul(two) + before["0.bias"]).matmul(two) + before["1.bias"]));
+  to_module(before, *net);
+  EXPECT_TRUE(forward().equal(untied));
 }
 
 TEST(FunctionalCallTest, RunsAnUnknownClassWithOtherLeaves) {

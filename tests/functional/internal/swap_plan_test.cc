@@ -103,7 +103,7 @@ TEST(SwapPlanTest, FindsTheEntryAndTheMembersOfEachName) {
   EXPECT_EQ(members_of(plan, "shift"), std::vector<const Tensor*>{&module.shift});
   EXPECT_EQ(members_of(plan, "fc.weight"), std::vector<const Tensor*>{&module.fc->weight});
   EXPECT_TRUE(plan.is_one_to_one());
-  EXPECT_FALSE(plan.has_ties());
+  EXPECT_FALSE(plan.holds_ties());
 }
 
 TEST(SwapPlanTest, FindsTheMemberOfAnEmptyEntry) {
@@ -119,14 +119,14 @@ TEST(SwapPlanTest, GivesASharedModuleOneSlotAndTwoNames) {
   EXPECT_EQ(plan.slots().size(), 2);
   EXPECT_EQ(&slot_named(plan, "0.weight"), &slot_named(plan, "1.weight"));
   EXPECT_FALSE(plan.is_one_to_one());
-  EXPECT_FALSE(plan.has_ties());
+  EXPECT_FALSE(plan.holds_ties());
 }
 
 TEST(SwapPlanTest, SeesTiedEntries) {
   UnknownImpl module;
   module.register_parameter("again", module.w);
   const SwapPlan plan(module);
-  EXPECT_TRUE(plan.has_ties());
+  EXPECT_TRUE(plan.holds_ties());
   EXPECT_TRUE(plan.is_one_to_one());
 }
 
