@@ -3,8 +3,10 @@
 //
 //   ./bazelw run //benchmarks:swap_benchmark -- --benchmark_repetitions=9
 //
-// BM_Swap<module><leaves> is one ToModuleGuard, made and destroyed, when a plan of the module is at hand. Leaves are
-// plain (each enters as an alias that requires grad), with grad or batched by vmap (both enter as they are).
+// BM_Swap<module><way> is one ToModuleGuard, made and destroyed, when a plan of the module is at hand. Leaves are plain
+// (each enters as an alias that requires grad), with grad or batched by vmap (both enter as they are), or copied in
+// place. Call is the scope of a functional_call without the call, ForGood two writes without a guard, there and back.
+// BM_SwapLayers<way>/n has n parameters. BM_Add is an operator, with and without a redirect.
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
@@ -14,10 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "functional/internal/call_scope.h"
 #include "functional/internal/grad_alias.h"
+#include "functional/internal/leaf_redirect.h"
 #include "functional/internal/module_registry.h"
 #include "functional/internal/module_slots.h"
 #include "functional/module_state.h"
+#include "functional/tensordict_params.h"
 #include "functional/to_module.h"
 #include "tensordict/map.h"
 #include "vmap/vmap.h"
@@ -61,6 +66,37 @@ void swap_plain(State& state, Module& module) { swap(state, module, plain_leaves
 
 void swap_grad(State& state, Module& module) { swap(state, module, leaves_with_grad(module)); }
 
+void swap_in_place(State& state, Module& module) {
+  const TensorDict before = from_module(module);
+  const TensorDict leaves = plain_leaves(module);
+  for (auto _ : state) {
+    const ToModuleGuard guard(leaves, module, {.inplace = true});
+    benchmark::ClobberMemory();
+  }
+  check_holds(module, before);
+}
+
+void swap_for_good(State& state, Module& module) {
+  const TensorDict before = from_module(module);
+  const TensorDict leaves = leaves_with_grad(module);
+  for (auto _ : state) {
+    to_module(leaves, module, {.return_swap = false});
+    benchmark::ClobberMemory();
+    to_module(before, module, {.return_swap = false});
+  }
+  check_holds(module, before);
+}
+
+void call_scope(State& state, Module& module) {
+  const TensorDict before = from_module(module);
+  const TensorDict leaves = leaves_with_grad(module);
+  for (auto _ : state) {
+    const internal::CallScope scope(module, {&leaves});
+    benchmark::ClobberMemory();
+  }
+  check_holds(module, before);
+}
+
 void swap_batched(State& state, Module& module) {
   const auto two_of_each = [](const Tensor& value) { return torch::stack({value.detach(), value.detach()}); };
   const auto in_a_level = [&](const TensorDict& leaves) {
@@ -88,7 +124,7 @@ std::vector<Handles> prepare(Module& module, const TensorDict& leaves) {
       internal::slots_of(*part).visit(*part, [&](std::string_view, Tensor& member) {
         if (member.is_same(item.value())) handles.members.push_back(&member);
       });
-      TORCH_CHECK(!handles.members.empty(), "no member holds ", item.key());
+      TORCH_CHECK(!handles.members.empty() || internal::slots_of(*part).registry_only(), "no member: ", item.key());
       list.push_back(std::move(handles));
     }
   }
@@ -127,6 +163,59 @@ void plain_floor(State& state, Module& module) {
   check_holds(module, before);
 }
 
+void in_place_floor(State& state, Module& module) {
+  const TensorDict before = from_module(module);
+  const TensorDict leaves = plain_leaves(module);
+  const at::NoGradGuard no_grad;
+  for (auto _ : state) {
+    std::vector<Tensor> saved;
+    for (const Tensor& held : before.values()) saved.push_back(held.clone());
+    for (std::size_t i = 0; i < saved.size(); ++i) before.values()[i].copy_(leaves.values()[i]);
+    benchmark::ClobberMemory();
+    for (std::size_t i = 0; i < saved.size(); ++i) before.values()[i].copy_(saved[i]);
+  }
+}
+
+// --- Other mechanisms
+
+/// The Transformer's sizes as a TorchScript module without code.
+void swap_script(State& state) {
+  torch::jit::Module module("Parameters");
+  const torch::nn::Transformer transformer{torch::nn::TransformerOptions()};
+  for (const auto& item : transformer->named_parameters()) {
+    std::string name = item.key();
+    std::replace(name.begin(), name.end(), '.', '_');
+    module.register_parameter(name, item.value(), /*is_buffer=*/false);
+  }
+  const TensorDict leaves =
+      map(from_module(module), [](const Tensor& value) { return value.detach().clone().requires_grad_(); });
+  for (auto _ : state) {
+    const ToModuleGuard guard(leaves, module);
+    benchmark::ClobberMemory();
+  }
+}
+
+/// A module of `state.range(0)` parameters. Large ones are out of the caches, for the floor too.
+void swap_layers(State& state, void (*body)(State&, Module&)) {
+  torch::nn::Sequential layers;
+  for (int64_t i = 0; i < state.range(0) / 2; ++i) layers->push_back(torch::nn::Linear(1, 1));
+  body(state, *layers);
+  state.counters["per_parameter"] = benchmark::Counter(
+      static_cast<double>(state.range(0)), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
+void add(State& state) {
+  const Tensor left = torch::rand({4, 4}), right = torch::rand({4, 4});
+  for (auto _ : state) benchmark::DoNotOptimize(at::add(left, right));
+}
+
+void add_redirected(State& state) {
+  const Tensor old_tensor = torch::rand({4, 4}), leaf = torch::rand({4, 4}), right = torch::rand({4, 4});
+  const internal::RedirectScope scope({{old_tensor, leaf}});
+  TORCH_CHECK(at::add(old_tensor, right).equal(at::add(leaf, right)), "nothing was redirected");
+  for (auto _ : state) benchmark::DoNotOptimize(at::add(old_tensor, right));
+}
+
 // --- The table
 
 struct NamedModule {
@@ -139,22 +228,30 @@ std::vector<NamedModule> modules() {
   for (int i = 0; i < 100; ++i) layers->push_back(torch::nn::Linear(16, 16));
   return {{"Linear", torch::nn::Linear(3, 4).ptr()},
           {"100Linears", layers.ptr()},
-          {"Transformer", torch::nn::Transformer(torch::nn::TransformerOptions()).ptr()}};
+          {"Transformer", torch::nn::Transformer(torch::nn::TransformerOptions()).ptr()},
+          {"Lstm", torch::nn::LSTM(torch::nn::LSTMOptions(16, 16).num_layers(4)).ptr()},
+          {"TensorDictParams", TensorDictParams(plain_leaves(*layers)).ptr()}};
 }
 
 void register_benchmarks() {
   using Body = void (*)(State&, Module&);
-  const std::vector<std::pair<std::string, Body>> bodies = {{"Floor", floor},
-                                                            {"Grad", swap_grad},
-                                                            {"Batched", swap_batched},
-                                                            {"PlainFloor", plain_floor},
-                                                            {"Plain", swap_plain}};
+  const std::vector<std::pair<std::string, Body>> bodies = {
+      {"Floor", floor},           {"Grad", swap_grad},
+      {"Batched", swap_batched},  {"Call", call_scope},
+      {"ForGood", swap_for_good}, {"PlainFloor", plain_floor},
+      {"Plain", swap_plain},      {"InPlaceFloor", in_place_floor},
+      {"InPlace", swap_in_place}};
   for (const auto& [name, module] : modules()) {
     for (const auto& [kind, body] : bodies) {
       benchmark::RegisterBenchmark(("BM_Swap" + name + kind).c_str(),
                                    [module = module, body = body](State& state) { body(state, *module); });
     }
   }
+  benchmark::RegisterBenchmark("BM_SwapScript", swap_script);
+  benchmark::RegisterBenchmark("BM_SwapLayersFloor", swap_layers, floor)->RangeMultiplier(10)->Range(10, 100'000);
+  benchmark::RegisterBenchmark("BM_SwapLayersGrad", swap_layers, swap_grad)->RangeMultiplier(10)->Range(10, 100'000);
+  benchmark::RegisterBenchmark("BM_Add", add);
+  benchmark::RegisterBenchmark("BM_AddRedirected", add_redirected);
 }
 
 }  // namespace
