@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "absl/base/attributes.h"
 #include "absl/container/flat_hash_map.h"
 #include "functional/internal/grad_alias.h"
 
@@ -194,19 +195,17 @@ bool Installation::install(absl::Span<const uint32_t> slots, absl::Span<const at
     const at::Tensor& leaf = leaves[i];
     const bool aliased = needs_alias(slot, leaf, rules);
     if (!fits(slot, leaf, aliased, rules)) return false;
-    if (changes_content(slot, rules)) {
-      put(slot, *slot.entry);
-    } else if (aliased) {
+    if (aliased) {
       put(slot, alias_of(leaf, aliases));
     } else {
-      put(slot, leaf);
+      put(slot, changes_content(slot, rules) ? *slot.entry : leaf);
     }
   }
   return true;
 }
 
 /// Old handles are moved out and back, which saves their reference counts.
-inline void Installation::put(const Slot& slot, const at::Tensor& leaf) noexcept {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void Installation::put(const Slot& slot, const at::Tensor& leaf) noexcept {
   at::Tensor* const* handle = slots_->handles.data() + old_.size();
   for (uint32_t n = 1 + slot.member_count; n > 0; --n, ++handle) swap_handles(old_.emplace_back(leaf), **handle);
 }

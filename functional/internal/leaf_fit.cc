@@ -58,14 +58,12 @@ void describe_misfit_in_place(const Slot& slot, const at::Tensor& leaf, std::ost
 
 }  // namespace
 
-bool fits_unreached(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules) {
+bool fits_otherwise(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules) {
   if (is_refused(slot, rules)) return false;
-  if (rules.inplace) return true;
+  if (rules.inplace) {
+    return slot.entry->defined() && !has_wrong_type(slot, leaf) && has_data_alone(leaf) && has_data_alone(*slot.entry);
+  }
   return !is_refused_alias(slot, leaf, rules) && !has_wrong_shape(slot, leaf) && !has_wrong_type(slot, leaf);
-}
-
-bool fits_in_place(const Slot& slot, const at::Tensor& leaf) {
-  return slot.entry->defined() && !has_wrong_type(slot, leaf) && has_data_alone(leaf) && has_data_alone(*slot.entry);
 }
 
 bool can_require_grad(const at::Tensor& leaf) {

@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <string_view>
 
+#include "absl/base/attributes.h"
 #include "absl/functional/function_ref.h"
 #include "functional/internal/swap_plan.h"
 #include "tensordict/transformed.h"
@@ -48,23 +49,25 @@ inline bool has_wrong_shape(const Slot& slot, const at::Tensor& leaf) {
   return slot.entry->defined() && !same_sizes(slot.entry->sizes(), leaf.sizes());
 }
 
-/// Does the leaf change what the tensor in the slot contains, while all handles stay?
-inline bool changes_content(const Slot& slot, const InstallRules& rules) {
-  return rules.inplace || (rules.alias && slot.reach == Reach::kUnknown);
+/// Is the leaf put in handles that are all known?
+inline bool is_rebound(const Slot& slot, const InstallRules& rules) {
+  return slot.reach <= Reach::kRegistry && !rules.inplace;
 }
 
-/// Can the leaf reach an entry without a member that is known to hold its tensor?
-bool fits_unreached(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules);
+/// Does the leaf change what the tensor in the slot contains, while all handles stay?
+inline bool changes_content(const Slot& slot, const InstallRules& rules) {
+  return !is_rebound(slot, rules) && (rules.inplace || rules.alias);
+}
 
-/// Can its values be copied into the tensor that is there?
-bool fits_in_place(const Slot& slot, const at::Tensor& leaf);
+/// What is asked beside the shape of a leaf that is not rebound.
+bool fits_otherwise(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules);
 
 bool can_require_grad(const at::Tensor& leaf);
 
 /// `aliased` says what needs_alias said.
-inline bool fits(const Slot& slot, const at::Tensor& leaf, bool aliased, const InstallRules& rules) {
-  if (slot.reach > Reach::kRegistry && !fits_unreached(slot, leaf, rules)) return false;
-  if (rules.inplace && !fits_in_place(slot, leaf)) return false;
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline bool fits(const Slot& slot, const at::Tensor& leaf, bool aliased,
+                                              const InstallRules& rules) {
+  if (!is_rebound(slot, rules) && !fits_otherwise(slot, leaf, rules)) return false;
   return !(rules.check_shapes && has_wrong_shape(slot, leaf)) && !(aliased && !can_require_grad(leaf));
 }
 
