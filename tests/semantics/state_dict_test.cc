@@ -134,6 +134,13 @@ void ties_are_restored_by_identity() {
   EXPECT_EQ(before.changes_to(Snapshot(*twice)), "");
 }
 
+void from_modules_keeps_ties() {
+  const std::vector<Twice> nets(2);
+  const TensorDict state = from_modules(nets), params = stack_module_state(nets).params;
+  EXPECT_TRUE(state.at("v").is_same(state.at("w")));
+  EXPECT_TRUE(params.at("v").is_same(params.at("w")));
+}
+
 void a_module_in_itself_is_refused() {
   struct LoopImpl : torch::nn::Module {
     void close(const std::shared_ptr<torch::nn::Module>& self) { register_module("self", self); }
@@ -481,7 +488,7 @@ std::vector<Row> rows() {
        a_tied_name_without_leaf_stays_in_to_module_and_follows_in_functional_call},
       {"T12", kSame, "ties are restored by identity, in place too (P9)", ties_are_restored_by_identity},
       {"T13", kNoMeaning, "copying a TensorDict shares its leaves; clone is of values"},
-      {"T14", kNoMeaning, "see the Q rows"},
+      {"T14", kBetter, "from_modules keeps ties; Python stacks each name by itself", from_modules_keeps_ties},
       {"T15", kBetter, "a module that contains itself is an error; Python's recursion fails",
        a_module_in_itself_is_refused},
       {"B1", kNoMeaning, "LibTorch's buffers are all persistent"},
