@@ -1,3 +1,4 @@
+// An Ensemble that trains, and its files. What it does case by case is in tests/semantics/ensemble_test.cc.
 #include "vmap/ensemble.h"
 
 #include <gmock/gmock.h>
@@ -15,20 +16,6 @@ std::vector<Linear> make_linears(int count) {
   std::vector<Linear> nets;
   for (int i = 0; i < count; ++i) nets.emplace_back(3, 2);
   return nets;
-}
-
-TEST(EnsembleTest, EqualsTheStackOfItsMembers) {
-  const std::vector<Linear> nets = make_linears(4);
-  const Ensemble ensemble(nets);
-  const Tensor shared = torch::randn({5, 3});
-  const Tensor own = torch::randn({4, 5, 3});
-  std::vector<Tensor> on_shared, on_own;
-  for (int i = 0; i < 4; ++i) {
-    on_shared.push_back(Linear(nets[i])->forward(shared));
-    on_own.push_back(Linear(nets[i])->forward(own[i]));
-  }
-  EXPECT_TRUE(ensemble.forward(shared).allclose(torch::stack(on_shared), 1e-6, 1e-6));
-  EXPECT_TRUE(ensemble.forward_each(own).allclose(torch::stack(on_own), 1e-6, 1e-6));
 }
 
 TEST(EnsembleTest, TrainsItsOwnParametersAndWritesThemBack) {
@@ -53,18 +40,6 @@ TEST(EnsembleTest, LoadsWhatItSaved) {
   EXPECT_TRUE(saved.forward(x).equal(loaded.forward(x)));
   const Ensemble<Linear> other(2, [] { return Linear(4, 2); });
   EXPECT_THAT([&] { other.load(file); }, ThrowsMessage<c10::ValueError>(HasSubstr("weight")));
-}
-
-TEST(EnsembleTest, KeepsStatisticsForEachMember) {
-  std::vector<torch::nn::BatchNorm1d> nets;
-  for (int i = 0; i < 3; ++i) nets.emplace_back(2);
-  const Ensemble ensemble(nets);
-  const Tensor x = torch::randn({3, 8, 2});
-  ensemble.forward_each(x);
-  for (int i = 0; i < 3; ++i) nets[i]->forward(x[i]);
-  for (const auto& [path, value] : stack_module_state(nets).buffers.leaves()) {
-    EXPECT_TRUE(value.allclose(ensemble.state().buffers[path])) << path;
-  }
 }
 
 }  // namespace
