@@ -195,10 +195,11 @@ bool Installation::install(absl::Span<const uint32_t> slots, absl::Span<const at
     const at::Tensor& leaf = leaves[i];
     const bool aliased = needs_alias(slot, leaf, rules);
     if (!fits(slot, leaf, aliased, rules)) return false;
-    if (aliased) {
+    const bool stays = changes_content(slot, rules);
+    if (aliased && !stays) {
       put(slot, alias_of(leaf, aliases));
     } else {
-      put(slot, changes_content(slot, rules) ? *slot.entry : leaf);
+      put(slot, stays ? *slot.entry : leaf);
     }
   }
   return true;
