@@ -1,10 +1,13 @@
 #include "functional/internal/leaf_redirect.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/alias.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
 
 #include <algorithm>
+
+#include "absl/cleanup/cleanup.h"
 
 namespace graft::internal {
 namespace {
@@ -82,5 +85,16 @@ RedirectScope::~RedirectScope() {
 }
 
 at::Tensor RedirectScope::leaf_for(const at::Tensor& tensor) const { return exchanged(map_, tensor); }
+
+at::Tensor RedirectScope::kept(const at::Tensor& tensor) const {
+  if (!exchanges(tensor)) return tensor;
+  const absl::Cleanup back = [this, node = active_node] {
+    active_map = &map_;
+    active_node = node;
+  };
+  active_map = outer_map_;
+  active_node = outer_node_;
+  return at::alias(tensor);
+}
 
 }  // namespace graft::internal

@@ -8,6 +8,11 @@
 //
 // The scope costs each operator about a tenth of a microsecond, so it is opened only for parameters without a known
 // handle, and only inside a call that Graft makes.
+//
+// What passes no operator is not exchanged: `w.data()` and `w.grad()` are those of the old tensor, and a derivative
+// with respect to `w` inside `forward` finds that nothing depends on it. A torch::autograd::Function applied to `w`
+// computes with the leaf, but records `w` itself (functional/internal/recorded_graph.h finds that). Nor does an
+// operator that `forward` runs on another thread exchange anything.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,6 +38,13 @@ class RedirectScope {
 
   /// Returns the leaf for an old tensor, and any other tensor as it is: for results that passed no operator.
   at::Tensor leaf_for(const at::Tensor& tensor) const;
+
+  /// Is it an old tensor?
+  bool exchanges(const at::Tensor& tensor) const { return map_.contains(tensor.unsafeGetTensorImpl()); }
+
+  /// Returns what the scope leaves alone: for an old tensor that comes from elsewhere, not from a handle of the module,
+  /// an alias that autograd knows to be one, and any other tensor as it is.
+  at::Tensor kept(const at::Tensor& tensor) const;
 
  private:
   Map map_;

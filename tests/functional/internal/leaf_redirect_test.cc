@@ -65,6 +65,18 @@ TEST_F(LeafRedirectTest, ExchangesInListsOfOptionalTensors) {
   expect_computes_with_leaf([&](const Tensor& w) { return at::index(table, {std::nullopt, w}); });
 }
 
+TEST_F(LeafRedirectTest, ExchangesAmongTheIndicesOfAWrite) {
+  old_ = torch::tensor({0, 0});
+  leaf_ = torch::tensor({1, 0});
+  const Tensor table = torch::arange(6).view({3, 2}), row = torch::tensor({7, 8});
+  expect_computes_with_leaf([&](const Tensor& w) { return at::index_put(table, {w}, row, /*accumulate=*/true); });
+  expect_computes_with_leaf([&](const Tensor& w) { return at::index_put(table, {std::nullopt, w}, w[0]); });
+  expect_computes_with_leaf([&](const Tensor& w) {
+    Tensor copy = table.clone();
+    return copy.index_put_({torch::indexing::Slice(), w}, w.view({1, 2}));
+  });
+}
+
 TEST_F(LeafRedirectTest, WritesToTheLeafInPlace) {
   {
     const RedirectScope scope({{old_, leaf_}});
@@ -106,6 +118,24 @@ TEST_F(LeafRedirectTest, ExchangesAResultThatPassedNoOperator) {
   EXPECT_TRUE(scope.leaf_for(old_).is_same(leaf_));
   EXPECT_TRUE(scope.leaf_for(x_).is_same(x_));
   EXPECT_FALSE(scope.leaf_for(Tensor()).defined());
+}
+
+TEST_F(LeafRedirectTest, KeepsATensorThatComesFromElsewhere) {
+  old_.set_requires_grad(true);
+  leaf_.set_requires_grad(true);
+  const RedirectScope scope({{old_, leaf_}});
+  EXPECT_TRUE(scope.kept(x_).is_same(x_));
+  const Tensor kept = scope.kept(old_);
+  EXPECT_TRUE((kept * old_).equal(torch::tensor({3., 10.})));
+  EXPECT_TRUE(torch::autograd::grad({(kept * x_).sum()}, {old_})[0].equal(x_));
+  EXPECT_TRUE((old_ + 0).equal(torch::tensor({3., 5.})));
+}
+
+TEST_F(LeafRedirectTest, KeepsWhatTheOuterScopeMakesOfATensor) {
+  const RedirectScope outer({{old_, leaf_}});
+  const RedirectScope inner({{old_, x_}});
+  EXPECT_TRUE((inner.kept(old_) + 0).equal(torch::tensor({3., 5.})));
+  EXPECT_TRUE((old_ + 0).equal(x_));
 }
 
 TEST_F(LeafRedirectTest, DoesNotFollowALeafThatIsAnotherOldTensor) {
