@@ -10,7 +10,9 @@
 // For TorchScript modules see functional/script_module.h.
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -56,31 +58,101 @@ decltype(auto) module_behind(Handle& handle) {
   }
 }
 
+/// An argument of `forward` as it is.
+template <typename Argument>
+class CallArgument {
+ public:
+  CallArgument(CallScope&, Argument&& given) : given_(std::forward<Argument>(given)) {}
+  Argument&& get() { return std::forward<Argument>(given_); }
+
+ private:
+  Argument&& given_;
+};
+
+/// One that may hold tensors. If some are parameters of the module that operators are given leaves for, `forward` gets
+/// a copy with aliases in their place, so that what the caller passes is not exchanged.
+template <typename Argument>
+requires(HasTreeParts<std::remove_cvref_t<Argument>>&&
+             std::copyable<std::remove_cvref_t<Argument>>) class CallArgument<Argument> {
+ public:
+  CallArgument(CallScope& scope, Argument&& given) : given_(std::forward<Argument>(given)) {
+    if (scope.is_redirecting()) keep_apart(scope);
+  }
+  Argument&& get() { return static_cast<Argument&&>(copy_ ? *copy_ : given_); }
+
+ private:
+  void keep_apart(CallScope& scope) {
+    copy_ = given_;
+    bool has_changed = false;
+    for (const TreePart& part : collect_parts(*copy_)) {
+      replace_tensors(part, [&](const Tensor& tensor) {
+        const Tensor kept = scope.argument(tensor);
+        has_changed = has_changed || !kept.is_same(tensor);
+        return kept;
+      });
+    }
+    if (!has_changed) copy_.reset();
+  }
+
+  Argument&& given_;
+  std::optional<std::remove_cvref_t<Argument>> copy_;
+};
+
+}  // namespace internal
+
+struct CallOptions {
+  /// true: throw where gradients of the result would silently miss a leaf, see functional_call. Walks the graph that
+  /// autograd recorded, so it is for tests and for looking into a doubt.
+  bool checked = false;
+};
+
+namespace internal {
+
+template <typename First = void, typename...>
+inline constexpr bool kStartWithOptions = std::is_same_v<std::remove_cvref_t<First>, CallOptions>;
+
 }  // namespace internal
 
 /// Returns what `module.forward(arguments...)` returns with the leaves of `state` in place of the module's own tensors.
 ///
 /// Names that `state` lacks keep the module's own tensors, except that names of one tied parameter follow the name that
 /// got a leaf. The module is back to what it was when the call returns or throws. One thread at a time may call with
-/// one module.
+/// one module. Leaves and arguments mean themselves, even if one is a parameter of the module that has another leaf.
+///
+/// A torch::autograd::Function that `forward` applies to a parameter of a class that Graft does not know computes with
+/// the leaf, but its gradient goes to the module's own tensor. `{.checked = true}` finds that:
+///
+///   Tensor y = functional_call(net, params, {.checked = true}, x);
 ///
 /// \param module a module, a holder such as torch::nn::Linear, or a shared_ptr to a module; its static type has
 ///     `forward`.
 /// \throws c10::IndexError listing every name that the module does not have.
 /// \throws c10::ValueError listing every leaf with another shape than what it stands for, and names of one parameter
 ///     that are given different leaves. Exceptions of `forward` pass through.
+/// \throws c10::Error if `options.checked`, listing every leaf whose gradient goes to the module's own tensor, and
+/// every
+///     one of which that cannot be told, because it requires grad and the module's own tensor does not.
 /// Python: torch.func.functional_call with tie_weights=True.
 template <typename Handle, typename... Arguments>
-auto functional_call(Handle&& module, const StateTrees& state, Arguments&&... arguments) {
+auto functional_call(Handle&& module, const StateTrees& state, const CallOptions& options, Arguments&&... arguments) {
   auto& target = internal::module_behind(module);
   internal::CallScope scope(const_cast<torch::nn::Module&>(static_cast<const torch::nn::Module&>(target)),
                             state.trees());
-  auto result = target.forward(std::forward<Arguments>(arguments)...);
+  auto result = target.forward(internal::CallArgument<Arguments>(scope, std::forward<Arguments>(arguments)).get()...);
+  const std::vector<TreePart> parts = collect_parts(result);
   // A parameter that forward returns untouched went through no operator that could exchange it.
-  for (const TreePart& part : collect_parts(result)) {
+  for (const TreePart& part : parts) {
     replace_tensors(part, [&](const Tensor& tensor) { return scope.leaf_for(tensor); });
   }
+  if (options.checked) scope.check_gradients(parts);
   return result;
+}
+
+/// The same with no options.
+template <typename Handle, typename... Arguments>
+requires(!internal::kStartWithOptions<Arguments...>) auto functional_call(Handle&& module, const StateTrees& state,
+                                                                          Arguments&&... arguments) {
+  return functional_call(module, state, CallOptions(), std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace graft

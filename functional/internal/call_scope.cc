@@ -1,25 +1,95 @@
 #include "functional/internal/call_scope.h"
 
+#include <ATen/ops/alias.h>
 #include <c10/util/Exception.h>
 
-namespace graft::internal {
-namespace {
+#include <algorithm>
+#include <sstream>
 
-const std::vector<const TensorDict*>& check_not_empty(const std::vector<const TensorDict*>& trees) {
+#include "absl/container/flat_hash_map.h"
+#include "functional/internal/recorded_graph.h"
+
+namespace graft::internal {
+
+CallScope::CallScope(torch::nn::Module& module, const std::vector<const TensorDict*>& trees) : trees_(trees) {
   TORCH_CHECK_VALUE(!trees.empty(), "functional_call: expected one tree of parameters or several, got none");
-  return trees;
+  install(module);
+  if (keep_leaves_apart()) install(module);
+  if (!pairs_.empty()) redirect_.emplace(pairs_);
+  begin_ = recorded_so_far();
 }
 
-}  // namespace
+void CallScope::install(torch::nn::Module& module) {
+  installation_.reset();
+  installation_.emplace(
+      module, trees_, InstallRules{.call = "functional_call", .preserve_flags = false, .tie = true, .redirect = true});
+  pairs_ = installation_->redirects();
+  std::erase_if(pairs_, [](const auto& pair) { return pair.first.is_same(pair.second); });
+}
 
-CallScope::CallScope(torch::nn::Module& module, const std::vector<const TensorDict*>& trees)
-    : installation_(module, check_not_empty(trees),
-                    {.call = "functional_call", .preserve_flags = false, .tie = true, .redirect = true}) {
-  if (const auto pairs = installation_.redirects(); !pairs.empty()) redirect_.emplace(pairs);
+/// A leaf may be a parameter that is redirected itself, and would be exchanged in its turn. Puts aliases in place of
+/// such leaves, and says whether there were any.
+bool CallScope::keep_leaves_apart() {
+  if (pairs_.empty()) return false;
+  absl::flat_hash_map<const at::TensorImpl*, at::Tensor> aliases;
+  for (const auto& [old_tensor, leaf] : pairs_) aliases.emplace(old_tensor.unsafeGetTensorImpl(), at::Tensor());
+  const auto is_exchanged = [&](const at::Tensor& leaf) { return aliases.contains(leaf.unsafeGetTensorImpl()); };
+  const auto kept = [&](const at::Tensor& leaf) {
+    if (!is_exchanged(leaf)) return leaf;
+    at::Tensor& alias = aliases[leaf.unsafeGetTensorImpl()];  // one for all uses, so that what is tied stays tied
+    if (!alias.defined()) alias = at::alias(leaf);
+    return alias;
+  };
+  const bool clash = std::any_of(trees_.begin(), trees_.end(), [&](const TensorDict* tree) {
+    return std::any_of(tree->values().begin(), tree->values().end(), is_exchanged);
+  });
+  if (!clash) return false;
+  for (const TensorDict* tree : trees_) copies_.push_back(tree->map(kept));
+  for (std::size_t i = 0; i < trees_.size(); ++i) trees_[i] = &copies_[i];
+  return true;
 }
 
 at::Tensor CallScope::leaf_for(const at::Tensor& tensor) const {
   return redirect_ && tensor.defined() ? redirect_->leaf_for(tensor) : tensor;
+}
+
+at::Tensor CallScope::argument(const at::Tensor& tensor) {
+  if (!redirect_ || !tensor.defined()) return tensor;
+  const at::Tensor kept = redirect_->kept(tensor);
+  begin_ = recorded_so_far();
+  return kept;
+}
+
+std::string CallScope::name_of(const at::Tensor& leaf) const {
+  for (const TensorDict* tree : trees_) {
+    for (std::size_t i = 0; i < tree->size(); ++i) {
+      if (tree->values()[i].is_same(leaf)) return "\"" + tree->keys()->path(i) + "\"";
+    }
+  }
+  return "a parameter of the call around this one";
+}
+
+void CallScope::check_gradients(const std::vector<TreePart>& results) const {
+  if (!redirect_) return;
+  std::ostringstream problems;
+  for (const auto& [old_tensor, leaf] : pairs_) {
+    if (leaf.requires_grad() && !old_tensor.requires_grad()) {
+      problems << "\n  " << name_of(leaf)
+               << ": the module's own tensor does not require grad, so nothing can be found out; set its requires_grad";
+    }
+  }
+  std::vector<at::Tensor> tensors;
+  for (const TreePart& part : results) {
+    visit_tensors(part, [&](const at::Tensor& tensor, const TensorPlace&) { tensors.push_back(tensor); });
+  }
+  for (const at::Tensor& tensor : accumulated_from(tensors, begin_)) {
+    if (redirect_->exchanges(tensor)) {
+      problems << "\n  " << name_of(redirect_->leaf_for(tensor))
+               << ": the gradient goes to the module's own tensor; a torch::autograd::Function was applied to it";
+    }
+  }
+  TORCH_CHECK(problems.str().empty(), "functional_call: gradients that the leaves do not get:", problems.str(),
+              "\nGRAFT_SLOTS for the module's class, with the members that forward reads, lets them through.");
 }
 
 }  // namespace graft::internal
