@@ -8,6 +8,18 @@
 // every module: parameters of a class that Graft does not know are exchanged operator by operator (see the note in
 // functional/internal/leaf_redirect.h), at a small cost; GRAFT_SLOTS (functional/slots.h) saves that cost.
 // For TorchScript modules see functional/script_module.h.
+//
+// NOTE: [Concurrent calls]
+// `functional_call(net, params, {.concurrent = true}, x)` exchanges every leaf operator by operator, and on this thread
+// alone, so any number of threads may call one module at once, each with its own leaves, and none waits for another.
+//   - Each leaf has the shape, dtype and device of what it stands for, and none can stand for nothing (the bias of a
+//     Linear without bias). Names of one tied parameter all mean that parameter.
+//   - A buffer that `forward` changes in place (`num_batches_tracked += 1`) is exchanged as well: what is written lands
+//     in the leaf. A buffer that has no leaf would be written by every thread: give all buffers that change, or put the
+//     module in evaluation mode.
+//   - `forward` itself must do for many threads: one that assigns to a data member of the module does not.
+//   - Inside `forward`, `parameters()` shows the module's own tensors, which operators exchange like any other handle.
+//   - What `forward` runs on further threads computes with the module's own tensors.
 #pragma once
 
 #include <concepts>
@@ -101,6 +113,10 @@ requires(HasTreeParts<std::remove_cvref_t<Argument>>&&
 }  // namespace internal
 
 struct CallOptions {
+  /// true: many threads may call one module at once, each with leaves of its own, and functional_call does not write to
+  /// the module. See the note at the head.
+  bool concurrent = false;
+
   /// true: throw where gradients of the result would silently miss a leaf, see functional_call. Walks the graph that
   /// autograd recorded, so it is for tests and for looking into a doubt.
   bool checked = false;
@@ -117,18 +133,21 @@ inline constexpr bool kStartWithOptions = std::is_same_v<std::remove_cvref_t<Fir
 ///
 /// Names that `state` lacks keep the module's own tensors, except that names of one tied parameter follow the name that
 /// got a leaf. The module is back to what it was when the call returns or throws. One thread at a time may call with
-/// one module. Leaves and arguments mean themselves, even if one is a parameter of the module that has another leaf.
+/// one module, unless all calls are concurrent. Leaves and arguments mean themselves, even if one is a parameter of the
+/// module that has another leaf.
 ///
-/// A torch::autograd::Function that `forward` applies to a parameter of a class that Graft does not know computes with
-/// the leaf, but its gradient goes to the module's own tensor. `{.checked = true}` finds that:
+/// A torch::autograd::Function that `forward` applies to a parameter of a class that Graft does not know, or to any
+/// parameter in a concurrent call, computes with the leaf, but its gradient goes to the module's own tensor.
+/// `{.checked = true}` finds that:
 ///
 ///   Tensor y = functional_call(net, params, {.checked = true}, x);
 ///
 /// \param module a module, a holder such as torch::nn::Linear, or a shared_ptr to a module; its static type has
 ///     `forward`.
 /// \throws c10::IndexError listing every name that the module does not have.
-/// \throws c10::ValueError listing every leaf with another shape than what it stands for, and names of one parameter
-///     that are given different leaves. Exceptions of `forward` pass through.
+/// \throws c10::ValueError listing every leaf with another shape than what it stands for, in a concurrent call with
+///     another dtype or device too, or names of one parameter that are given different leaves. Exceptions of `forward`
+///     pass through.
 /// \throws c10::Error if `options.checked`, listing every leaf whose gradient goes to the module's own tensor, and
 /// every
 ///     one of which that cannot be told, because it requires grad and the module's own tensor does not.
@@ -137,7 +156,7 @@ template <typename Handle, typename... Arguments>
 auto functional_call(Handle&& module, const StateTrees& state, const CallOptions& options, Arguments&&... arguments) {
   auto& target = internal::module_behind(module);
   internal::CallScope scope(const_cast<torch::nn::Module&>(static_cast<const torch::nn::Module&>(target)),
-                            state.trees());
+                            state.trees(), options.concurrent);
   auto result = target.forward(internal::CallArgument<Arguments>(scope, std::forward<Arguments>(arguments)).get()...);
   const std::vector<TreePart> parts = collect_parts(result);
   // A parameter that forward returns untouched went through no operator that could exchange it.

@@ -7,24 +7,34 @@
 #include <sstream>
 
 #include "absl/container/flat_hash_map.h"
+#include "functional/internal/concurrent_leaves.h"
 #include "functional/internal/recorded_graph.h"
 
 namespace graft::internal {
 
-CallScope::CallScope(torch::nn::Module& module, const std::vector<const TensorDict*>& trees) : trees_(trees) {
+CallScope::CallScope(torch::nn::Module& module, const std::vector<const TensorDict*>& trees, bool concurrent)
+    : trees_(trees) {
   TORCH_CHECK_VALUE(!trees.empty(), "functional_call: expected one tree of parameters or several, got none");
-  install(module);
-  if (keep_leaves_apart()) install(module);
+  pairs_ = take_in(module, concurrent);
+  if (keep_leaves_apart()) pairs_ = take_in(module, concurrent);
   if (!pairs_.empty()) redirect_.emplace(pairs_);
   begin_ = recorded_so_far();
 }
 
-void CallScope::install(torch::nn::Module& module) {
-  installation_.reset();
-  installation_.emplace(
-      module, trees_, InstallRules{.call = "functional_call", .preserve_flags = false, .tie = true, .redirect = true});
-  pairs_ = installation_->redirects();
-  std::erase_if(pairs_, [](const auto& pair) { return pair.first.is_same(pair.second); });
+/// Takes in the leaves of the trees and returns what is to be redirected.
+CallScope::Pairs CallScope::take_in(torch::nn::Module& module, bool concurrent) {
+  Pairs pairs;
+  if (concurrent) {
+    pairs = concurrent_leaves(*plan_for(module), trees_);
+  } else {
+    installation_.reset();
+    installation_.emplace(
+        module, trees_,
+        InstallRules{.call = "functional_call", .preserve_flags = false, .tie = true, .redirect = true});
+    pairs = installation_->redirects();
+  }
+  std::erase_if(pairs, [](const auto& pair) { return pair.first.is_same(pair.second); });
+  return pairs;
 }
 
 /// A leaf may be a parameter that is redirected itself, and would be exchanged in its turn. Puts aliases in place of
@@ -88,8 +98,9 @@ void CallScope::check_gradients(const std::vector<TreePart>& results) const {
                << ": the gradient goes to the module's own tensor; a torch::autograd::Function was applied to it";
     }
   }
-  TORCH_CHECK(problems.str().empty(), "functional_call: gradients that the leaves do not get:", problems.str(),
-              "\nGRAFT_SLOTS for the module's class, with the members that forward reads, lets them through.");
+  TORCH_CHECK(
+      problems.str().empty(), "functional_call: gradients that the leaves do not get:", problems.str(),
+      "\nA call that is not concurrent lets them through, if GRAFT_SLOTS lists the members that forward reads.");
 }
 
 }  // namespace graft::internal

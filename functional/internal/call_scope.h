@@ -13,10 +13,11 @@
 
 namespace graft::internal {
 
-/// Installs the leaves as they are, ties included, and redirects those that no known handle reaches.
+/// Installs the leaves as they are, ties included, and redirects those that no known handle reaches. A concurrent scope
+/// redirects them all and does not write to the module.
 class CallScope {
  public:
-  CallScope(torch::nn::Module& module, const std::vector<const TensorDict*>& trees);
+  CallScope(torch::nn::Module& module, const std::vector<const TensorDict*>& trees, bool concurrent);
 
   /// Are there old tensors that operators are given leaves for?
   bool is_redirecting() const { return redirect_.has_value(); }
@@ -35,14 +36,14 @@ class CallScope {
  private:
   using Pairs = std::vector<std::pair<at::Tensor, at::Tensor>>;
 
-  void install(torch::nn::Module& module);
+  Pairs take_in(torch::nn::Module& module, bool concurrent);
   bool keep_leaves_apart();
   std::string name_of(const at::Tensor& leaf) const;
 
   std::vector<const TensorDict*> trees_;
-  std::vector<TensorDict> copies_;  ///< of the trees, if some leaf had to be an alias
-  std::optional<Installation> installation_;
-  Pairs pairs_;  ///< each redirected parameter with its leaf
+  std::vector<TensorDict> copies_;            ///< of the trees, if some leaf had to be an alias
+  std::optional<Installation> installation_;  ///< unless the scope is concurrent
+  Pairs pairs_;                               ///< each redirected parameter with its leaf
   std::optional<RedirectScope> redirect_;
   uint64_t begin_ = 0;  ///< of what `forward` records
 };

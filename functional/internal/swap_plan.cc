@@ -270,8 +270,9 @@ std::shared_ptr<const SlotList> SwapPlan::slots_for(const std::shared_ptr<const 
       ++count;
     }
   }
+  // Not with Module::name, which writes to the module: concurrent calls may be here.
   TORCH_CHECK_INDEX(count == 0, call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
-                    modules_.front().module->name(), ":", problems, "\nThe module is unchanged.");
+                    c10::demangle(modules_.front().type->name()), ":", problems, "\nThe module is unchanged.");
   return remember(keys, std::move(indices), /*positions=*/{}).slots;
 }
 

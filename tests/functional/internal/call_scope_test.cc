@@ -28,7 +28,7 @@ TEST(CallScopeTest, InstallsKnownHandlesAndRedirectsTheRest) {
   const Tensor w = module.w, weight = module.fc->weight;
   const TensorDict leaves({{"w", torch::zeros({2})}, {"fc.weight", torch::zeros({2, 2})}});
   {
-    const CallScope scope(module, {&leaves});
+    const CallScope scope(module, {&leaves}, /*concurrent=*/false);
     EXPECT_TRUE(module.fc->weight.is_same(leaves["fc.weight"]));
     EXPECT_TRUE(module.w.is_same(w));
     EXPECT_TRUE((module.w + 0).equal(leaves["w"]));
@@ -42,7 +42,7 @@ TEST(CallScopeTest, InstallsKnownHandlesAndRedirectsTheRest) {
 TEST(CallScopeTest, FindsTheLeafOfARedirectedParameterAlone) {
   MixedImpl module;
   const TensorDict leaves({{"w", torch::zeros({2})}, {"fc.weight", torch::zeros({2, 2})}});
-  const CallScope scope(module, {&leaves});
+  const CallScope scope(module, {&leaves}, /*concurrent=*/false);
   EXPECT_TRUE(scope.leaf_for(module.w).is_same(leaves["w"]));
   EXPECT_TRUE(scope.leaf_for(module.fc->bias).is_same(module.fc->bias));
   EXPECT_FALSE(scope.leaf_for(Tensor()).defined());
@@ -51,7 +51,7 @@ TEST(CallScopeTest, FindsTheLeafOfARedirectedParameterAlone) {
 TEST(CallScopeTest, TakesSeveralTrees) {
   MixedImpl module;
   const TensorDict own({{"w", torch::zeros({2})}}), child({{"fc.weight", torch::zeros({2, 2})}});
-  const CallScope scope(module, {&own, &child});
+  const CallScope scope(module, {&own, &child}, /*concurrent=*/false);
   EXPECT_TRUE((module.w + 0).equal(own["w"]));
   EXPECT_TRUE(module.fc->weight.is_same(child["fc.weight"]));
 }
@@ -59,13 +59,27 @@ TEST(CallScopeTest, TakesSeveralTrees) {
 TEST(CallScopeTest, OpensNoRedirectWhereEveryHandleIsKnown) {
   MixedImpl module;
   const TensorDict leaves({{"fc.weight", torch::zeros({2, 2})}});
-  const CallScope scope(module, {&leaves});
+  const CallScope scope(module, {&leaves}, /*concurrent=*/false);
   EXPECT_FALSE(c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::TESTING_ONLY_GenericMode));
+}
+
+TEST(CallScopeTest, WritesToNothingIfItIsConcurrent) {
+  MixedImpl module;
+  const Tensor w = module.w, weight = module.fc->weight;
+  const TensorDict leaves({{"w", torch::zeros({2})}, {"fc.weight", torch::zeros({2, 2})}});
+  const CallScope scope(module, {&leaves}, /*concurrent=*/true);
+  EXPECT_TRUE(module.w.is_same(w));
+  EXPECT_TRUE(module.fc->weight.is_same(weight));
+  EXPECT_TRUE(from_module(module)["w"].is_same(w));
+  EXPECT_TRUE((module.w + 0).equal(leaves["w"]));
+  EXPECT_TRUE((module.fc->weight + 0).equal(leaves["fc.weight"]));
+  EXPECT_TRUE(scope.leaf_for(weight).is_same(leaves["fc.weight"]));
 }
 
 TEST(CallScopeTest, RefusesToRunWithoutATree) {
   MixedImpl module;
-  EXPECT_THAT([&] { CallScope scope(module, {}); }, ThrowsWith<c10::ValueError>("functional_call", "got none"));
+  EXPECT_THAT([&] { CallScope scope(module, {}, /*concurrent=*/false); },
+              ThrowsWith<c10::ValueError>("functional_call", "got none"));
 }
 
 }  // namespace
