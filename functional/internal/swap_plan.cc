@@ -49,6 +49,9 @@ SwapPlan::SwapPlan(Module& root, uint64_t number) : number_(number), seen_writes
   add_module(root, root.weak_from_this(), "", ancestors);
   match_members();
   has_ties_ = holds_ties();
+  std::vector<ModuleSet::Entry> entries;
+  for (const PlannedModule& planned : modules_) entries.push_back({planned.module, planned.type});
+  module_set_ = std::make_unique<const ModuleSet>(std::move(entries));
 }
 
 void SwapPlan::add_module(Module& module, const std::weak_ptr<Module>& owner, const std::string& path,
@@ -227,8 +230,7 @@ bool SwapPlan::holds_ties() const {
 }
 
 bool SwapPlan::shares_module_with(const SwapPlan& other) const {
-  return std::any_of(modules_.begin(), modules_.end(),
-                     [&](const PlannedModule& planned) { return other.module_indices_.contains(planned.module); });
+  return module_set_->common_with(*other.module_set_) != nullptr;
 }
 
 std::string SwapPlan::unknown_key_message(std::string_view key) const {
@@ -324,12 +326,17 @@ std::atomic<uint64_t> write_count = 0;
 
 }  // namespace
 
-std::shared_ptr<SwapPlan> plan_for(Module& root) {
+std::shared_ptr<SwapPlan> remembered_plan(const Module& root) {
   auto& plans = remembered_plans();
   const auto known = std::find_if(plans.rbegin(), plans.rend(), [&](const auto& plan) { return plan->is_of(root); });
-  if (known != plans.rend()) {
-    if ((*known)->is_valid(root) && (*known)->members_agree()) return *known;
-    plans.erase(std::next(known).base());
+  return known == plans.rend() ? nullptr : *known;
+}
+
+std::shared_ptr<SwapPlan> plan_for(Module& root) {
+  auto& plans = remembered_plans();
+  if (auto known = remembered_plan(root)) {
+    if (is_current(*known, root)) return known;
+    std::erase(plans, known);
   }
   auto plan = std::make_shared<SwapPlan>(root, ++plan_count());
   if (plans.size() == kRememberedPlans) plans.erase(plans.begin());

@@ -26,6 +26,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "functional/internal/module_layout.h"
+#include "functional/internal/module_set.h"
 #include "functional/internal/module_slots.h"
 #include "tensordict/key_table.h"
 
@@ -97,6 +98,7 @@ class SwapPlan {
 
   uint64_t number() const { return number_; }
   bool is_of(const torch::nn::Module& root) const { return modules_.front().module == &root; }
+  const ModuleSet& module_set() const { return *module_set_; }
   bool shares_module_with(const SwapPlan& other) const;
 
   /// Is the module tree as it was? See the note.
@@ -165,6 +167,7 @@ class SwapPlan {
   std::vector<Slot> slots_;
   std::vector<std::string> entry_names_;  ///< one for each slot
   ModuleLayout layout_;
+  std::unique_ptr<const ModuleSet> module_set_;
   std::vector<Member> members_;
   std::vector<std::pair<const at::Tensor*, const at::Tensor*>> twins_;  ///< each entry with each of its members
   std::vector<StrayHandle> strays_;
@@ -178,7 +181,15 @@ class SwapPlan {
   std::vector<Mapping> mappings_;
 };
 
-/// Returns this thread's plan of `root`, made anew if there is none or if it is no longer valid or does not agree.
+/// Returns this thread's plan of `root`, current or not, or nullptr. Reads nothing of the module.
+std::shared_ptr<SwapPlan> remembered_plan(const torch::nn::Module& root);
+
+/// Is the plan valid, and does it agree?
+inline bool is_current(const SwapPlan& plan, torch::nn::Module& root) {
+  return plan.is_valid(root) && plan.members_agree();
+}
+
+/// Returns this thread's plan of `root`, made anew if there is none that is current.
 std::shared_ptr<SwapPlan> plan_for(torch::nn::Module& root);
 
 /// The number of the newest plan of this thread.
