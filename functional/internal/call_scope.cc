@@ -25,7 +25,8 @@ CallScope::CallScope(torch::nn::Module& module, const std::vector<const TensorDi
 CallScope::Pairs CallScope::take_in(torch::nn::Module& module, bool concurrent) {
   Pairs pairs;
   if (concurrent) {
-    pairs = concurrent_leaves(*plan_for(module), trees_);
+    claim_.emplace(module, ClaimKind::kShared, "functional_call");
+    pairs = concurrent_leaves(claim_->plan(), trees_);
   } else {
     installation_.reset();
     installation_.emplace(

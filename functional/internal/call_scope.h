@@ -9,6 +9,7 @@
 
 #include "functional/internal/installation.h"
 #include "functional/internal/leaf_redirect.h"
+#include "functional/internal/module_claim.h"
 #include "functional/tree.h"
 
 namespace graft::internal {
@@ -43,6 +44,7 @@ class CallScope {
   std::vector<const TensorDict*> trees_;
   std::vector<TensorDict> copies_;            ///< of the trees, if some leaf had to be an alias
   std::optional<Installation> installation_;  ///< unless the scope is concurrent
+  std::optional<ModuleClaim> claim_;          ///< if it is
   Pairs pairs_;                               ///< each redirected parameter with its leaf
   std::optional<RedirectScope> redirect_;
   uint64_t begin_ = 0;  ///< of what `forward` records
