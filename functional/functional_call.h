@@ -151,6 +151,8 @@ inline constexpr bool kStartWithOptions = std::is_same_v<std::remove_cvref_t<Fir
 /// \throws c10::Error if `options.checked`, listing every leaf whose gradient goes to the module's own tensor, and
 /// every
 ///     one of which that cannot be told, because it requires grad and the module's own tensor does not.
+/// \throws c10::Error if another thread has swapped the module or one above or below it, or is calling it, unless both
+///     calls are concurrent. A plain `forward` by another thread is not noticed.
 /// Python: torch.func.functional_call with tie_weights=True.
 template <typename Handle, typename... Arguments>
 auto functional_call(Handle&& module, const StateTrees& state, const CallOptions& options, Arguments&&... arguments) {

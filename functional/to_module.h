@@ -16,7 +16,8 @@
 //
 // All leaves are installed or none: after an exception the module is as it was. Leaves are shared, never copied. Not
 // for one call with other parameters: functional_call does that, for any module.
-// A module is swapped by one thread at a time, and no other thread may call its `forward` meanwhile.
+// A module is swapped by one thread at a time: another one that tries, or calls functional_call, gets an error. A plain
+// `forward` by another thread is not noticed, and must not happen meanwhile.
 #pragma once
 
 #include <memory>
@@ -83,6 +84,7 @@ struct ToModuleOptions {
 ///     also dtype or device), an integer leaf where the parameter requires grad, a parameter in a class that needs
 ///     GRAFT_SLOTS, names of one shared module (in place also of one tensor) that are given different leaves. Also for
 ///     options that contradict each other, and for old values that do not fit the batch size of `options.swap_dest`.
+/// \throws c10::Error if another thread has swapped or is calling `module`, or a module above or below it.
 /// Python: TensorDict.to_module.
 std::optional<TensorDict> to_module(const TensorDict& tree, torch::nn::Module& module,
                                     const ToModuleOptions& options = {});

@@ -54,7 +54,8 @@ void restore_registry(TensorRegistry& registry, absl::Span<const std::string> na
 
 Installation::Installation(Module& module, Trees trees, const InstallRules& rules)
     : module_(module),
-      plan_(plan_for(module)),
+      claim_(module, ClaimKind::kExclusive, rules.call),
+      plan_(&claim_.plan()),
       newest_plan_(newest_plan()),
       writes_before_(persistent_writes()),
       keys_(trees.front()->keys()) {

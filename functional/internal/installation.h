@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "functional/internal/content_swap.h"
 #include "functional/internal/leaf_fit.h"
+#include "functional/internal/module_claim.h"
 #include "functional/internal/swap_plan.h"
 #include "tensordict/tensordict.h"
 
@@ -77,7 +78,8 @@ class Installation {
   TensorDict values_by_name(const std::vector<at::Tensor>& values) const;
 
   torch::nn::Module& module_;
-  std::shared_ptr<SwapPlan> plan_;
+  ModuleClaim claim_;
+  SwapPlan* plan_;          ///< of the claim
   uint64_t newest_plan_;    ///< when this began
   uint64_t writes_before_;  ///< as above
   std::shared_ptr<const KeyTable> keys_;
