@@ -87,15 +87,19 @@ void swap_for_good(State& state, Module& module) {
   check_holds(module, before);
 }
 
-void call_scope(State& state, Module& module) {
+void call_scope(State& state, Module& module, bool concurrent) {
   const TensorDict before = from_module(module);
   const TensorDict leaves = leaves_with_grad(module);
   for (auto _ : state) {
-    const internal::CallScope scope(module, {&leaves});
+    const internal::CallScope scope(module, {&leaves}, concurrent);
     benchmark::ClobberMemory();
   }
   check_holds(module, before);
 }
+
+void exclusive_call(State& state, Module& module) { call_scope(state, module, /*concurrent=*/false); }
+
+void concurrent_call(State& state, Module& module) { call_scope(state, module, /*concurrent=*/true); }
 
 void swap_batched(State& state, Module& module) {
   const auto two_of_each = [](const Tensor& value) { return torch::stack({value.detach(), value.detach()}); };
@@ -235,12 +239,16 @@ std::vector<NamedModule> modules() {
 
 void register_benchmarks() {
   using Body = void (*)(State&, Module&);
-  const std::vector<std::pair<std::string, Body>> bodies = {
-      {"Floor", floor},           {"Grad", swap_grad},
-      {"Batched", swap_batched},  {"Call", call_scope},
-      {"ForGood", swap_for_good}, {"PlainFloor", plain_floor},
-      {"Plain", swap_plain},      {"InPlaceFloor", in_place_floor},
-      {"InPlace", swap_in_place}};
+  const std::vector<std::pair<std::string, Body>> bodies = {{"Floor", floor},
+                                                            {"Grad", swap_grad},
+                                                            {"Batched", swap_batched},
+                                                            {"Call", exclusive_call},
+                                                            {"ConcurrentCall", concurrent_call},
+                                                            {"ForGood", swap_for_good},
+                                                            {"PlainFloor", plain_floor},
+                                                            {"Plain", swap_plain},
+                                                            {"InPlaceFloor", in_place_floor},
+                                                            {"InPlace", swap_in_place}};
   for (const auto& [name, module] : modules()) {
     for (const auto& [kind, body] : bodies) {
       benchmark::RegisterBenchmark(("BM_Swap" + name + kind).c_str(),

@@ -47,7 +47,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> concurrent_leaves(SwapPlan& plan,
       const Slot& slot = plan.slots()[slots->indices[i]];
       const at::Tensor& leaf = tree->values()[i];
       const std::string& name = tree->keys()->path(i);
-      if (!fits_redirect(slot, leaf, kRules)) {
+      if (!fits_otherwise(slot, leaf, kRules)) {
         misfits += describe(plan, slot, name, leaf);
         continue;
       }
