@@ -5,9 +5,8 @@
 //
 // NOTE: [Claims]
 //   1. Two claims of different threads conflict if they have a module in common, unless both are shared.
-//   2. Claims of one thread never conflict. Swaps nest, and a concurrent call may be made under a swap and the other
-//   way
-//      round.
+//   2. Claims of one thread never conflict. Swaps nest, and a concurrent call may be made under a swap, or a swap in a
+//      concurrent call.
 //   3. A claim belongs to the thread that made it, whichever thread ends it.
 //   4. A claim that conflicts is an error for the thread that comes later, not for the one that is there.
 // Nothing of a module but its children is read before it is claimed.

@@ -216,6 +216,21 @@ void one_tree_is_in_two_modules() {
   EXPECT_EQ(second_before.changes_to(Snapshot(*second)), "");
 }
 
+void another_thread_is_refused() {
+  Net net;
+  const TensorDict tree = numbered_leaves(*net);
+  const Snapshot before(*net);
+  {
+    const ToModuleGuard guard(tree, *net);
+    std::thread([&] {
+      EXPECT_ANY_THROW(to_module(tree, *net));
+      EXPECT_ANY_THROW(functional_call(net, tree, torch::randn({5, 3})));
+      EXPECT_ANY_THROW(ToModuleGuard(tree, *net->fc1));
+    }).join();
+  }
+  EXPECT_EQ(before.changes_to(Snapshot(*net)), "");
+}
+
 void the_module_is_cast() {
   Net net;
   const Snapshot before(*net);
@@ -296,7 +311,8 @@ std::vector<Row> rows() {
       {"C27", kNoMeaning, "arguments have no names"},
       {"C28", kSame, "a module may swap itself", a_module_swaps_itself},
       {"C29", kSame, "one tree may be in two modules", one_tree_is_in_two_modules},
-      {"C30", kNoMeaning, "see the tests of threads"},
+      {"C30", kBetter, "another thread's swap of the module is an error; in Python it gets the other's weights",
+       another_thread_is_refused},
       {"C31", kBetter, "a cast in the block ends with it; Python casts the tree", the_module_is_cast},
       {"C32", kSame, "an optimiser in the block steps the tree's storage", an_optimiser_steps},
       {"C33", kSame, "a copy made in the block keeps its values", a_copy_is_made},
