@@ -148,9 +148,8 @@ inline constexpr bool kStartWithOptions = std::is_same_v<std::remove_cvref_t<Fir
 /// \throws c10::ValueError listing every leaf with another shape than what it stands for, in a concurrent call with
 ///     another dtype or device too, or names of one parameter that are given different leaves. Exceptions of `forward`
 ///     pass through.
-/// \throws c10::Error if `options.checked`, listing the leaves whose gradient goes to the module's own tensor, and
-/// those
-///     of which it cannot be told, because they require grad and the module's own tensors do not.
+/// \throws c10::Error if `options.checked`, listing leaves whose gradient goes to the module's own tensor, and those of
+///     which it cannot be told, because they require grad and the module's own tensors do not.
 /// \throws c10::Error if another thread has swapped the module or one above or below it, or is calling it, unless both
 ///     calls are concurrent. A plain `forward` by another thread is not noticed.
 /// Python: torch.func.functional_call with tie_weights=True.
