@@ -37,6 +37,7 @@ std::vector<ModuleSet::Entry> entries_of(Module& root) {
 }  // namespace
 
 ModuleSet::ModuleSet(std::vector<Entry> entries) : number_(next_number()), entries_(std::move(entries)) {
+  by_address_.reserve(entries_.size());
   for (const Entry& entry : entries_) by_address_.push_back(entry.module);
   std::sort(by_address_.begin(), by_address_.end(), std::less<>());
 }

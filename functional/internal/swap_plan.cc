@@ -49,7 +49,9 @@ SwapPlan::SwapPlan(Module& root, uint64_t number) : number_(number), seen_writes
   add_module(root, root.weak_from_this(), "", ancestors);
   match_members();
   has_ties_ = holds_ties();
+  module_indices_ = {};  // the walk is over
   std::vector<ModuleSet::Entry> entries;
+  entries.reserve(modules_.size());
   for (const PlannedModule& planned : modules_) entries.push_back({planned.module, planned.type});
   module_set_ = std::make_unique<const ModuleSet>(std::move(entries));
 }
