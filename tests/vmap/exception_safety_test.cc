@@ -7,6 +7,7 @@
 #include "functional/internal/module_slots.h"
 #include "functional/module_state.h"
 #include "functional/to_module.h"
+#include "tensordict/map.h"
 #include "tests/vmap/failed_call.h"
 
 namespace graft::testing {
