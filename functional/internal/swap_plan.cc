@@ -116,8 +116,9 @@ absl::Span<const std::string> SwapPlan::entry_names(const PlannedModule& planned
 }
 
 // The rules, for each member handle:
-//   1. It holds a registered tensor: it belongs to the entry of its own module and name if that holds the same tensor,
-//      else to the first entry that does (C++ tying: `decoder->weight = encoder->weight`).
+//   1. It holds a registered tensor: it belongs to the entry of its own module and name if that holds the same tensor.
+//      If no entry has its name (an element of a vector): to one of its own module that does, each in turn. Else to the
+//      first entry that does (C++ tying: `decoder->weight = encoder->weight`).
 //   2. It is empty: it belongs to the empty entry of its own module and name, if there is one.
 //   3. Else it belongs to nothing.
 // An entry that got a member is reached. One that got none is reached if its module is known to read the registry, or
@@ -159,6 +160,12 @@ std::vector<std::vector<Member>> SwapPlan::find_members() {
         members[own - slots_.data()].push_back(found);
         return;
       }
+      if (own == nullptr) {
+        if (const auto nameless = holder_in(modules_[m], handle, members)) {
+          members[*nameless].push_back(found);
+          return;
+        }
+      }
       const auto holder = first_holder.find(handle.unsafeGetTensorImpl());
       if (holder != first_holder.end()) {
         members[holder->second].push_back(found);
@@ -171,6 +178,20 @@ std::vector<std::vector<Member>> SwapPlan::find_members() {
     });
   }
   return members;
+}
+
+/// Returns the entry of a module that holds what a member without a name of its own holds, one without members first.
+std::optional<uint32_t> SwapPlan::holder_in(const PlannedModule& planned, const at::Tensor& handle,
+                                            const std::vector<std::vector<Member>>& members) const {
+  if (!handle.defined()) return std::nullopt;
+  std::optional<uint32_t> holder;
+  const uint32_t end = planned.first_slot + planned.parameter_count + planned.buffer_count;
+  for (uint32_t i = planned.first_slot; i < end; ++i) {
+    if (!slots_[i].entry->is_same(handle)) continue;
+    if (members[i].empty()) return i;
+    if (!holder) holder = i;
+  }
+  return holder;
 }
 
 /// Returns the entry that a data member is called after, or nullptr.

@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -155,6 +156,8 @@ class SwapPlan {
   void add_names(const PlannedModule& planned, const std::string& path);
   void match_members();
   std::vector<std::vector<Member>> find_members();
+  std::optional<uint32_t> holder_in(const PlannedModule& planned, const at::Tensor& handle,
+                                    const std::vector<std::vector<Member>>& members) const;
   Slot* own_slot(const PlannedModule& planned, std::string_view member);
   bool has_same_handles() const;
   const Mapping& remember(const std::shared_ptr<const KeyTable>& keys, std::vector<uint32_t> indices,

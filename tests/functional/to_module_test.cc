@@ -327,6 +327,18 @@ TEST(ToModuleModulesTest, ReachesTheFlatWeightsOfAnLstm) {
   EXPECT_EQ(snapshot(*lstm), handles);
 }
 
+TEST(ToModuleModulesTest, TellsTheWeightsOfAnLstmApartThatShareALeaf) {
+  torch::nn::LSTM lstm(3, 3);
+  const Tensor x = torch::randn({5, 2, 3});
+  const Tensor before = std::get<0>(lstm->forward(x));
+  const auto handles = snapshot(*lstm);
+  const Tensor leaf = torch::zeros({12, 3});
+  const auto old = to_module(TensorDict({{"weight_ih_l0", leaf}, {"weight_hh_l0", leaf}}), *lstm);
+  to_module(*old, *lstm);
+  EXPECT_TRUE(std::get<0>(lstm->forward(x)).equal(before));
+  EXPECT_EQ(snapshot(*lstm), handles);
+}
+
 TEST(ToModuleModulesTest, RestoresTheMembersOfAModuleThatGrewInTheBody) {
   AnnotatedImpl module;
   const Tensor x = torch::randn({2});
