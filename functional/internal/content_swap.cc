@@ -25,6 +25,12 @@ void ContentSwap::save_values(const at::Tensor& target) {
   const at::Tensor values = target.detach().clone();
   old_contents_.emplace(target.unsafeGetTensorImpl(), values);
   saved_.push_back({target, target.variable_data(), values});
+  if (target.has_storage()) written_storages_.insert(target.storage().unsafeGetStorageImpl());
+}
+
+at::Tensor ContentSwap::kept_from_copies(const at::Tensor& value) const {
+  const bool is_written = value.has_storage() && written_storages_.contains(value.storage().unsafeGetStorageImpl());
+  return is_written ? value.detach().clone() : value;
 }
 
 void ContentSwap::copy(const at::Tensor& target, const at::Tensor& value, bool non_blocking) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 
 namespace graft::internal {
 
@@ -25,6 +26,9 @@ class ContentSwap {
   /// Remembers the values of `target` and where they are; to be called before any value is copied: targets may share
   /// storage.
   void save_values(const at::Tensor& target);
+  /// Returns a copy of a value that lies in the storage of a target, where copies to others may reach it first, and any
+  /// other value as it is.
+  at::Tensor kept_from_copies(const at::Tensor& value) const;
   void copy(const at::Tensor& target, const at::Tensor& value, bool non_blocking);
 
   /// Makes `target` share the storage of `value`, its own flag and identity kept.
@@ -47,6 +51,7 @@ class ContentSwap {
 
   std::vector<Saved> saved_;
   absl::flat_hash_map<const at::TensorImpl*, at::Tensor> old_contents_;
+  absl::flat_hash_set<const c10::StorageImpl*> written_storages_;
 };
 
 }  // namespace graft::internal

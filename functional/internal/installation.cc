@@ -224,7 +224,10 @@ void Installation::change_contents(const Parts& parts, const InstallRules& rules
   };
   if (rules.inplace) {
     visit([&](const at::Tensor& target, const at::Tensor&) { contents_.save_values(target); });
-    visit([&](const at::Tensor& target, const at::Tensor& leaf) { contents_.copy(target, leaf, rules.non_blocking); });
+    std::vector<at::Tensor> values;
+    visit([&](const at::Tensor&, const at::Tensor& leaf) { values.push_back(contents_.kept_from_copies(leaf)); });
+    auto value = values.begin();
+    visit([&](const at::Tensor& target, const at::Tensor&) { contents_.copy(target, *value++, rules.non_blocking); });
   } else {
     visit([&](const at::Tensor& target, const at::Tensor& leaf) { contents_.alias(target, leaf); });
   }

@@ -271,6 +271,20 @@ TEST(ToModuleSlotsTest, ReachesPrivateMembersOfAnAnnotatedClass) {
   EXPECT_EQ(snapshot(module), handles);
 }
 
+TEST(ToModuleInPlaceTest, ExchangesTwoParametersOfTheModule) {
+  torch::nn::Sequential root(Linear(2, 2), Linear(2, 2));
+  const TensorDict own = from_module(*root, State::kParameters);
+  const Tensor first = own["0.weight"].detach().clone(), second = own["1.weight"].detach().clone();
+  {
+    const ToModuleGuard guard(TensorDict({{"0.weight", own["1.weight"]}, {"1.weight", own["0.weight"].detach()}}),
+                              *root, {.inplace = true});
+    EXPECT_TRUE(own["0.weight"].equal(second));
+    EXPECT_TRUE(own["1.weight"].equal(first));
+  }
+  EXPECT_TRUE(own["0.weight"].equal(first));
+  EXPECT_TRUE(own["1.weight"].equal(second));
+}
+
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
     encoder = register_module("encoder", Linear(3, 3));
