@@ -51,7 +51,8 @@ struct ToModuleOptions {
   bool strict = false;
 
   /// true: the leaves pass through what the module does to a state that it loads, on the way in alone: load
-  /// hooks (functional/load_hooks.h), then its virtual `load`. Values alone: no gradient reaches the leaves.
+  /// hooks (functional/load_hooks.h), then its virtual `load`. Values alone, converted to the dtype of what the module
+  /// saves under their names: no gradient reaches the leaves.
   bool use_state_dict = false;
 
   /// true: what is installed has the `requires_grad` flag of what it replaces. A plain leaf enters as an alias that

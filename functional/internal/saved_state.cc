@@ -91,7 +91,8 @@ void overlay(SavedState& state, const TensorDict& leaves) {
   for (const auto& [path, leaf] : leaves.leaves()) {
     c10::IValue* const value = find_value(state, path);
     if (value != nullptr && value->isTensor()) {
-      *value = leaf.detach();
+      // A module's load takes another dtype for its own and misreads the bytes.
+      *value = leaf.detach().to(value->toTensor().scalar_type());
     } else {
       unknown << "\n  \"" << path << "\"";
     }

@@ -285,6 +285,14 @@ TEST(ToModuleInPlaceTest, ExchangesTwoParametersOfTheModule) {
   EXPECT_TRUE(own["1.weight"].equal(second));
 }
 
+TEST(ToModuleStateDictTest, ConvertsLeavesToTheDtypeOfTheModule) {
+  Linear module(2, 3);
+  const Tensor leaf = torch::rand({3}, torch::kDouble);
+  const ToModuleGuard guard(TensorDict({{"bias", leaf}}), *module, {.use_state_dict = true});
+  EXPECT_EQ(module->bias.scalar_type(), torch::kFloat);
+  EXPECT_TRUE(module->bias.equal(leaf.to(torch::kFloat)));
+}
+
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
     encoder = register_module("encoder", Linear(3, 3));
