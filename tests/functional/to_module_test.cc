@@ -355,8 +355,9 @@ TEST(ToModuleModulesTest, TellsTheWeightsOfAnLstmApartThatShareALeaf) {
   const Tensor before = std::get<0>(lstm->forward(x));
   const auto handles = snapshot(*lstm);
   const Tensor leaf = torch::zeros({12, 3});
-  const auto old = to_module(TensorDict({{"weight_ih_l0", leaf}, {"weight_hh_l0", leaf}}), *lstm);
-  to_module(*old, *lstm);
+  const ToModuleOptions as_they_are{.preserve_module_state = false};
+  const auto old = to_module(TensorDict({{"weight_ih_l0", leaf}, {"weight_hh_l0", leaf}}), *lstm, as_they_are);
+  to_module(*old, *lstm, as_they_are);
   EXPECT_TRUE(std::get<0>(lstm->forward(x)).equal(before));
   EXPECT_EQ(snapshot(*lstm), handles);
 }
