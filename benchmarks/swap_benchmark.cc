@@ -52,10 +52,10 @@ void check_holds(Module& module, const TensorDict& expected) {
 
 // --- What Graft does
 
-void swap(State& state, Module& module, const TensorDict& leaves) {
+void swap(State& state, Module& module, const TensorDict& leaves, const ToModuleOptions& options = {}) {
   const TensorDict before = from_module(module);
   for (auto _ : state) {
-    const ToModuleGuard guard(leaves, module);
+    const ToModuleGuard guard(leaves, module, options);
     benchmark::ClobberMemory();
   }
   check_holds(module, before);
@@ -66,15 +66,7 @@ void swap_plain(State& state, Module& module) { swap(state, module, plain_leaves
 
 void swap_grad(State& state, Module& module) { swap(state, module, leaves_with_grad(module)); }
 
-void swap_in_place(State& state, Module& module) {
-  const TensorDict before = from_module(module);
-  const TensorDict leaves = plain_leaves(module);
-  for (auto _ : state) {
-    const ToModuleGuard guard(leaves, module, {.inplace = true});
-    benchmark::ClobberMemory();
-  }
-  check_holds(module, before);
-}
+void swap_in_place(State& state, Module& module) { swap(state, module, plain_leaves(module), {.inplace = true}); }
 
 void swap_for_good(State& state, Module& module) {
   const TensorDict before = from_module(module);
