@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "functional/internal/module_registry.h"
 #include "functional/internal/module_slots.h"
-#include "tensordict/nested_key.h"
+#include "functional/internal/saved_state.h"
 #include "tensordict/structure.h"
 #include "tensordict/ties.h"
 
@@ -48,19 +48,6 @@ void check_leaves(const TensorDict& params, const TensorDict& buffers) {
 /// from_module only reads.
 TensorDict state_of(const TensorDictParamsImpl& module, State state) {
   return from_module(const_cast<TensorDictParamsImpl&>(module), state);
-}
-
-/// Appends to `leaves` every tensor of an archive, under its dotted name.
-void read_leaves(torch::serialize::InputArchive& archive, const std::string& path, TensorDict& leaves) {
-  for (const std::string& name : archive.keys()) {
-    Tensor leaf;
-    torch::serialize::InputArchive below;
-    if (archive.try_read(name, leaf)) {
-      leaves.set(join_path(path, name), leaf);
-    } else if (archive.try_read(name, below)) {
-      read_leaves(below, join_path(path, name), leaves);
-    }
-  }
 }
 
 }  // namespace
@@ -138,8 +125,7 @@ void TensorDictParamsImpl::clone_(Module& other, const std::optional<at::Device>
 }
 
 void TensorDictParamsImpl::load(torch::serialize::InputArchive& archive) {
-  TensorDict read;
-  read_leaves(archive, "", read);
+  const TensorDict read = internal::saved_tensors(internal::read_state(archive));
   const TensorDict own = state_of(*this, State::kAll);
   const std::string mismatch = describe_mismatch(read, own, {.devices = false});
   TORCH_CHECK_VALUE(mismatch.empty(), "TensorDictParams: the archive does not fit:", mismatch,

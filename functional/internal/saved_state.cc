@@ -21,19 +21,6 @@ InputArchive reopened(OutputArchive& archive) {
   return input;
 }
 
-SavedState read(InputArchive& archive) {
-  SavedState state;
-  for (const std::string& key : archive.keys()) {
-    InputArchive child;
-    if (archive.try_read(key, child)) {
-      state.children.emplace_back(key, read(child));
-    } else {
-      archive.read(key, state.values.emplace_back(key, c10::IValue()).second);
-    }
-  }
-  return state;
-}
-
 void write(const SavedState& state, OutputArchive& archive) {
   for (const auto& [key, value] : state.values) {
     if (value.isTensor()) {
@@ -77,7 +64,20 @@ SavedState saved_state(const torch::nn::Module& module) {
   OutputArchive archive;
   module.save(archive);
   InputArchive input = reopened(archive);
-  return read(input);
+  return read_state(input);
+}
+
+SavedState read_state(InputArchive& archive) {
+  SavedState state;
+  for (const std::string& key : archive.keys()) {
+    InputArchive child;
+    if (archive.try_read(key, child)) {
+      state.children.emplace_back(key, read_state(child));
+    } else {
+      archive.read(key, state.values.emplace_back(key, c10::IValue()).second);
+    }
+  }
+  return state;
 }
 
 TensorDict saved_tensors(const SavedState& state) {

@@ -20,6 +20,9 @@ struct SavedState {
 
 SavedState saved_state(const torch::nn::Module& module);
 
+/// What an archive holds.
+SavedState read_state(torch::serialize::InputArchive& archive);
+
 /// The tensors in it, under dotted names.
 TensorDict saved_tensors(const SavedState& state);
 
