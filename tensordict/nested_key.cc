@@ -18,6 +18,11 @@ std::string join_path(std::string_view prefix, std::string_view name) {
   return path;
 }
 
+std::string_view parent_path(std::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
+}
+
 bool is_below(std::string_view path, std::string_view prefix) {
   return path.size() > prefix.size() && path[prefix.size()] == '.' && path.substr(0, prefix.size()) == prefix;
 }

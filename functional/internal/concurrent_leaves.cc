@@ -6,8 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "functional/internal/leaf_fit.h"
+#include "functional/internal/leaf_requests.h"
 
 namespace graft::internal {
 namespace {
@@ -28,41 +29,33 @@ std::string describe(const SwapPlan& plan, const Slot& slot, std::string_view na
   return text.str();
 }
 
-/// (Without Module::name, which writes to the module.)
-void check_none(const std::string& problems, const SwapPlan& plan, std::string_view what) {
-  TORCH_CHECK_VALUE(problems.empty(), kCall, ": ", what, " module ", c10::demangle(plan.modules().front().type->name()),
-                    ":", problems, "\nThe module is unchanged.");
-}
-
 }  // namespace
 
 std::vector<std::pair<at::Tensor, at::Tensor>> concurrent_leaves(SwapPlan& plan,
                                                                  absl::Span<const TensorDict* const> trees) {
-  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
-  absl::flat_hash_map<const at::TensorImpl*, std::pair<std::size_t, std::string_view>> first_use;
-  std::string misfits, conflicts;
+  LeafRequests requests;
+  std::string misfits;
   for (const TensorDict* tree : trees) {
     const auto slots = plan.slots_for(tree->keys(), kCall);
     for (std::size_t i = 0; i < tree->size(); ++i) {
-      const Slot& slot = plan.slots()[slots->indices[i]];
-      const at::Tensor& leaf = tree->values()[i];
-      const std::string& name = tree->keys()->path(i);
-      if (!fits_otherwise(slot, leaf, kRules)) {
-        misfits += describe(plan, slot, name, leaf);
-        continue;
-      }
-      const auto [use, is_new] =
-          first_use.try_emplace(slot.entry->unsafeGetTensorImpl(), pairs.size(), std::string_view(name));
-      if (is_new) {
-        pairs.emplace_back(*slot.entry, leaf);
-      } else if (!pairs[use->second.first].second.is_same(leaf)) {
-        conflicts += "\n  \"" + std::string(use->second.second) + "\" and \"" + name +
-                     "\" stand for one parameter, but were given two different tensors";
-      }
+      const LeafRequest request{slots->indices[i], &tree->values()[i], &tree->keys()->path(i)};
+      const Slot& slot = plan.slots()[request.slot];
+      if (!fits_otherwise(slot, *request.leaf, kRules)) misfits += describe(plan, slot, *request.name, *request.leaf);
+      requests.push_back(request);
     }
   }
-  check_none(misfits, plan, "leaves that do not fit");
-  check_none(conflicts, plan, "conflicting leaves for");
+  // Without Module::name, which writes to the module.
+  const std::string module = c10::demangle(plan.modules().front().type->name());
+  TORCH_CHECK_VALUE(misfits.empty(), kCall, ": leaves that do not fit module ", module, ":", misfits,
+                    "\nThe module is unchanged.");
+  const auto held = [&](uint32_t slot) { return plan.slots()[slot].entry->unsafeGetTensorImpl(); };
+  check_conflicts(kCall, module, requests, held);
+
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
+  absl::flat_hash_set<const at::TensorImpl*> seen;
+  for (const LeafRequest& request : requests) {
+    if (seen.insert(held(request.slot)).second) pairs.emplace_back(*plan.slots()[request.slot].entry, *request.leaf);
+  }
   return pairs;
 }
 

@@ -2,7 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <utility>
+#include "absl/container/flat_hash_set.h"
 
 namespace graft::internal {
 namespace {
@@ -20,31 +20,34 @@ void set_content(const at::Tensor& target, const at::Tensor& content) {
 
 }  // namespace
 
-void ContentSwap::save_values(const at::Tensor& target) {
-  if (old_content(target) != nullptr) return;
-  const at::Tensor values = target.detach().clone();
-  old_contents_.emplace(target.unsafeGetTensorImpl(), values);
-  saved_.push_back({target, target.variable_data(), values});
-  if (target.has_storage()) written_storages_.insert(target.storage().unsafeGetStorageImpl());
-}
-
-at::Tensor ContentSwap::kept_from_copies(const at::Tensor& value) const {
-  const bool is_written = value.has_storage() && written_storages_.contains(value.storage().unsafeGetStorageImpl());
-  return is_written ? value.detach().clone() : value;
-}
-
-void ContentSwap::copy(const at::Tensor& target, const at::Tensor& value, bool non_blocking) {
-  const at::NoGradGuard no_grad;
-  target.copy_(value, non_blocking);
-}
-
-void ContentSwap::alias(const at::Tensor& target, const at::Tensor& value) {
-  if (old_content(target) == nullptr) {
-    const at::Tensor place = target.variable_data();
-    old_contents_.emplace(target.unsafeGetTensorImpl(), place);
-    saved_.push_back({target, place, /*values=*/{}});
+void ContentSwap::copy(const Changes& changes, bool non_blocking) {
+  absl::flat_hash_set<const c10::StorageImpl*> written;
+  for (const auto& [target, value] : changes) {
+    save(target, /*with_values=*/true);
+    if (target.has_storage()) written.insert(target.storage().unsafeGetStorageImpl());
   }
-  set_content(target, value);
+  std::vector<at::Tensor> values;
+  for (const auto& [target, value] : changes) {
+    const bool is_written = value.has_storage() && written.contains(value.storage().unsafeGetStorageImpl());
+    values.push_back(is_written ? value.detach().clone() : value);
+  }
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < changes.size(); ++i) changes[i].first.copy_(values[i], non_blocking);
+}
+
+void ContentSwap::alias(const Changes& changes) {
+  for (const auto& [target, value] : changes) save(target, /*with_values=*/false);
+  for (const auto& [target, value] : changes) {
+    const at::Tensor* const as_it_was = old_content(value);
+    set_content(target, as_it_was == nullptr ? value : *as_it_was);
+  }
+}
+
+void ContentSwap::save(const at::Tensor& target, bool with_values) {
+  if (old_content(target) != nullptr) return;
+  Saved saved{.target = target, .place = target.variable_data(), .values = {}};
+  if (with_values) saved.values = target.detach().clone();
+  saved_.emplace(target.unsafeGetTensorImpl(), std::move(saved));
 }
 
 void ContentSwap::keep() { saved_.clear(); }
@@ -52,7 +55,7 @@ void ContentSwap::keep() { saved_.clear(); }
 void ContentSwap::restore() noexcept {
   if (saved_.empty()) return;
   const at::NoGradGuard no_grad;
-  for (const Saved& saved : saved_) restore(saved);
+  for (const auto& [target, saved] : saved_) restore(saved);
   saved_.clear();
 }
 
@@ -63,8 +66,9 @@ void ContentSwap::restore(const Saved& saved) {
 }
 
 const at::Tensor* ContentSwap::old_content(const at::Tensor& target) const {
-  const auto found = old_contents_.find(target.unsafeGetTensorImpl());
-  return found == old_contents_.end() ? nullptr : &found->second;
+  const auto found = saved_.find(target.unsafeGetTensorImpl());
+  if (found == saved_.end()) return nullptr;
+  return found->second.values.defined() ? &found->second.values : &found->second.place;
 }
 
 }  // namespace graft::internal

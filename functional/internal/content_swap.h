@@ -8,10 +8,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 
 namespace graft::internal {
 
@@ -23,35 +23,35 @@ class ContentSwap {
   ContentSwap(const ContentSwap&) = delete;
   ContentSwap& operator=(const ContentSwap&) = delete;
 
-  /// Remembers the values of `target` and where they are; to be called before any value is copied: targets may share
-  /// storage.
-  void save_values(const at::Tensor& target);
-  /// Returns a copy of a value that lies in the storage of a target, where copies to others may reach it first, and any
-  /// other value as it is.
-  at::Tensor kept_from_copies(const at::Tensor& value) const;
-  void copy(const at::Tensor& target, const at::Tensor& value, bool non_blocking);
+  /// Tensors, each with what it is to contain.
+  using Changes = std::vector<std::pair<at::Tensor, at::Tensor>>;
 
-  /// Makes `target` share the storage of `value`, its own flag and identity kept.
-  void alias(const at::Tensor& target, const at::Tensor& value);
+  // The values may be among the tensors, or lie in their storage: each is taken as it was before the first change.
+
+  /// Copies values.
+  void copy(const Changes& changes, bool non_blocking);
+
+  /// Makes tensors share the storage of their values, flags and identities kept.
+  void alias(const Changes& changes);
 
   void keep();
   void restore() noexcept;
 
-  /// Returns what a target contained, or nullptr for a tensor that was not touched.
+  /// Returns what a tensor contained, or nullptr if it was not changed, or for good.
   const at::Tensor* old_content(const at::Tensor& target) const;
 
  private:
+  /// What a tensor contained.
   struct Saved {
     at::Tensor target;
     at::Tensor place;   ///< another tensor over its storage
-    at::Tensor values;  ///< a copy, undefined if nobody writes to the storage
+    at::Tensor values;  ///< a copy; undefined if nobody writes to the storage
   };
 
-  void restore(const Saved& saved);
+  void save(const at::Tensor& target, bool with_values);
+  static void restore(const Saved& saved);
 
-  std::vector<Saved> saved_;
-  absl::flat_hash_map<const at::TensorImpl*, at::Tensor> old_contents_;
-  absl::flat_hash_set<const c10::StorageImpl*> written_storages_;
+  absl::flat_hash_map<const at::TensorImpl*, Saved> saved_;
 };
 
 }  // namespace graft::internal

@@ -7,7 +7,6 @@
 
 #include "absl/base/attributes.h"
 #include "absl/container/flat_hash_map.h"
-#include "functional/internal/grad_alias.h"
 
 namespace graft::internal {
 namespace {
@@ -26,11 +25,6 @@ void swap_handles(at::Tensor& left, at::Tensor& right) noexcept {
 TensorRegistry& registry_of(const PlannedModule& planned, bool is_buffer) {
   return is_buffer ? buffer_registry(*planned.module) : parameter_registry(*planned.module);
 }
-
-struct Named {
-  const at::Tensor* leaf;
-  const std::string* name;
-};
 
 /// Puts back entries that are gone, and the old order if it has changed. Entries of other names follow.
 void restore_registry(TensorRegistry& registry, absl::Span<const std::string> names,
@@ -61,13 +55,15 @@ Installation::Installation(Module& module, Trees trees, const InstallRules& rule
       keys_(trees.front()->keys()) {
   Parts parts;
   for (const TensorDict* tree : trees) parts.push_back({tree, plan_->slots_for(tree->keys(), rules.call)});
-  if (rules.strict) check_complete(parts, rules);
+  if (rules.strict) check_complete(requests_of(parts), rules);
   const bool has_ties = open_installations > 0 ? plan_->holds_ties() : plan_->has_ties();
+  LeafRequests ties;
   if (has_ties || names_a_slot_twice(parts)) {
-    check_fit(parts, /*ties=*/{}, rules);
-    check_conflicts(parts, rules);
+    const LeafRequests requests = requests_of(parts);
+    check_fit(requests, rules);
+    check_one_leaf_each(requests, rules);
+    if (rules.tie && has_ties) ties = ties_of(requests);
   }
-  const Ties ties = rules.tie && has_ties ? find_ties(parts) : Ties();
   list_slots(parts, ties);
   old_.reserve(slots_->handles.size());
   try {
@@ -105,87 +101,62 @@ bool Installation::names_a_slot_twice(const Parts& parts) const {
   return false;
 }
 
-void Installation::check_complete(const Parts& parts, const InstallRules& rules) const {
-  std::vector<bool> has_leaf(plan_->slots().size());
-  for (const Part& part : parts) {
-    for (const uint32_t slot : part.slots->indices) has_leaf[slot] = true;
+LeafRequests Installation::requests_of(const Parts& parts) const {
+  LeafRequests requests;
+  for (const auto& [tree, slots] : parts) {
+    for (std::size_t i = 0; i < tree->size(); ++i) {
+      requests.push_back({slots->indices[i], &tree->values()[i], &tree->keys()->path(i)});
+    }
   }
-  check_strict(rules, module_.name(), plan_->names(), plan_->slot_of_name(), has_leaf,
+  return requests;
+}
+
+void Installation::check_complete(const LeafRequests& requests, const InstallRules& rules) const {
+  check_strict(rules, module_.name(), plan_->names(), plan_->slot_of_name(),
+               slots_with_leaf(requests, plan_->slots().size()),
                [this](uint32_t slot) { return plan_->slots()[slot].entry->defined(); });
 }
 
 /// One slot may be named twice (a shared module, or two trees), and where names stand for one tensor that tensor, but
 /// only with one leaf.
-void Installation::check_conflicts(const Parts& parts, const InstallRules& rules) const {
-  absl::flat_hash_map<const void*, Named> first_leaf;
-  std::ostringstream problems;
-  for (const auto& [tree, slots] : parts) {
-    for (std::size_t i = 0; i < tree->size(); ++i) {
-      const Slot& slot = plan_->slots()[slots->indices[i]];
-      const bool is_one_tensor = slot.entry->defined() && (rules.tie || changes_content(slot, rules));
-      const void* const identity = is_one_tensor ? static_cast<const void*>(slot.entry->unsafeGetTensorImpl()) : &slot;
-      const Named leaf{&tree->values()[i], &tree->keys()->path(i)};
-      const Named& first = first_leaf.emplace(identity, leaf).first->second;
-      if (first.leaf->is_same(*leaf.leaf)) continue;
-      problems << "\n  \"" << *first.name << "\" and \"" << *leaf.name
-               << "\" stand for one parameter, but were given two different tensors";
-    }
-  }
-  TORCH_CHECK_VALUE(problems.str().empty(), rules.call, ": conflicting leaves for module ", module_.name(), ":",
-                    problems.str(), "\nThe module is unchanged.");
+void Installation::check_one_leaf_each(const LeafRequests& requests, const InstallRules& rules) const {
+  check_conflicts(rules.call, module_.name(), requests, [&](uint32_t index) -> const void* {
+    const Slot& slot = plan_->slots()[index];
+    const bool is_one_tensor = slot.entry->defined() && (rules.tie || changes_content(slot, rules));
+    return is_one_tensor ? static_cast<const void*>(slot.entry->unsafeGetTensorImpl()) : &slot;
+  });
 }
 
-/// Entries without a leaf that hold the same tensor as one with a leaf get that leaf.
-Installation::Ties Installation::find_ties(const Parts& parts) const {
-  const std::vector<Slot>& all = plan_->slots();
-  std::vector<bool> has_leaf(all.size());
-  absl::flat_hash_map<const at::TensorImpl*, Named> leaf_of;
-  for (const auto& [tree, slots] : parts) {
-    for (std::size_t i = 0; i < tree->size(); ++i) {
-      const uint32_t slot = slots->indices[i];
-      has_leaf[slot] = true;
-      const Named leaf{&tree->values()[i], &tree->keys()->path(i)};
-      if (all[slot].entry->defined()) leaf_of.emplace(all[slot].entry->unsafeGetTensorImpl(), leaf);
-    }
-  }
-  Ties ties;
-  for (uint32_t slot = 0; slot < all.size(); ++slot) {
-    const auto tied = leaf_of.find(all[slot].entry->unsafeGetTensorImpl());
-    if (has_leaf[slot] || tied == leaf_of.end()) continue;
-    ties.slots.push_back(slot);
-    ties.leaves.push_back(*tied->second.leaf);
-    ties.names.push_back(tied->second.name);
-  }
-  return ties;
+LeafRequests Installation::ties_of(const LeafRequests& requests) const {
+  return tied_requests(requests, plan_->slots().size(), [this](uint32_t slot) { return *plan_->slots()[slot].entry; });
 }
 
-void Installation::list_slots(const Parts& parts, const Ties& ties) {
+void Installation::list_slots(const Parts& parts, const LeafRequests& ties) {
   slots_ = parts.front().slots;
-  if (parts.size() == 1 && ties.slots.empty()) return;
+  if (parts.size() == 1 && ties.empty()) return;
   std::vector<uint32_t> all;
   for (const Part& part : parts) all.insert(all.end(), part.slots->indices.begin(), part.slots->indices.end());
-  all.insert(all.end(), ties.slots.begin(), ties.slots.end());
+  for (const LeafRequest& tie : ties) all.push_back(tie.slot);
   slots_ = std::make_shared<SlotList>(plan_->list_of(std::move(all)));
 }
 
 /// Checks and installs in one pass: most of what a swap costs is to reach each tensor, so it is reached once.
-void Installation::install_all(const Parts& parts, const Ties& ties, const InstallRules& rules, bool has_ties) {
+void Installation::install_all(const Parts& parts, const LeafRequests& ties, const InstallRules& rules, bool has_ties) {
   AliasMap known_aliases;
   AliasMap* const aliases = has_ties || !plan_->is_one_to_one() ? &known_aliases : nullptr;
   const auto install_part = [&](const Part& part) {
     return install(part.slots->indices, part.tree->values(), rules, aliases);
   };
-  if (std::all_of(parts.begin(), parts.end(), install_part) && install(ties.slots, ties.leaves, rules, aliases)) return;
+  const auto install_tie = [&](const LeafRequest& tie) {
+    return install(absl::MakeSpan(&tie.slot, 1), absl::MakeSpan(tie.leaf, 1), rules, aliases);
+  };
+  if (std::all_of(parts.begin(), parts.end(), install_part) && std::all_of(ties.begin(), ties.end(), install_tie)) {
+    return;
+  }
   restore();
-  check_fit(parts, ties, rules);
-}
-
-/// A leaf that is used twice has one alias, so that what was tied stays tied.
-at::Tensor Installation::alias_of(const at::Tensor& leaf, AliasMap* aliases) {
-  if (aliases == nullptr) return alias_with_grad(leaf);
-  at::Tensor& alias = (*aliases)[leaf.unsafeGetTensorImpl()];
-  if (!alias.defined()) alias = alias_with_grad(leaf);
-  return alias;
+  LeafRequests requests = requests_of(parts);
+  requests.insert(requests.end(), ties.begin(), ties.end());
+  check_fit(requests, rules);
 }
 
 /// Returns false at a leaf that does not fit.
@@ -198,7 +169,7 @@ bool Installation::install(absl::Span<const uint32_t> slots, absl::Span<const at
     if (!fits(slot, leaf, aliased, rules)) return false;
     const bool stays = changes_content(slot, rules);
     if (aliased && !stays) {
-      put(slot, alias_of(leaf, aliases));
+      put(slot, aliases == nullptr ? alias_with_grad(leaf) : alias_with_grad(leaf, *aliases));
     } else {
       put(slot, stays ? *slot.entry : leaf);
     }
@@ -214,43 +185,29 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void Installation::put(const Slot& slot, con
 
 void Installation::change_contents(const Parts& parts, const InstallRules& rules) {
   if (!rules.inplace && !rules.alias) return;
-  const auto visit = [&](auto&& change) {
-    for (const auto& [tree, slots] : parts) {
-      for (std::size_t i = 0; i < tree->size(); ++i) {
-        const Slot& slot = plan_->slots()[slots->indices[i]];
-        if (changes_content(slot, rules)) change(*slot.entry, tree->values()[i]);
-      }
-    }
-  };
+  ContentSwap::Changes changes;
+  for (const auto& [index, leaf, name] : requests_of(parts)) {
+    const Slot& slot = plan_->slots()[index];
+    if (changes_content(slot, rules)) changes.emplace_back(*slot.entry, *leaf);
+  }
   if (rules.inplace) {
-    visit([&](const at::Tensor& target, const at::Tensor&) { contents_.save_values(target); });
-    std::vector<at::Tensor> values;
-    visit([&](const at::Tensor&, const at::Tensor& leaf) { values.push_back(contents_.kept_from_copies(leaf)); });
-    auto value = values.begin();
-    visit([&](const at::Tensor& target, const at::Tensor&) { contents_.copy(target, *value++, rules.non_blocking); });
+    contents_.copy(changes, rules.non_blocking);
   } else {
-    visit([&](const at::Tensor& target, const at::Tensor& leaf) { contents_.alias(target, leaf); });
+    contents_.alias(changes);
   }
 }
 
 /// Says of every leaf that does not fit why. (Of a module that is as it was.)
-void Installation::check_fit(const Parts& parts, const Ties& ties, const InstallRules& rules) const {
+void Installation::check_fit(const LeafRequests& requests, const InstallRules& rules) const {
   std::ostringstream problems;
   std::size_t count = 0;
-  const auto check = [&](uint32_t index, const at::Tensor& leaf, const std::string& name) {
+  for (const auto& [index, leaf, name] : requests) {
     const Slot& slot = plan_->slots()[index];
-    if (fits(slot, leaf, needs_alias(slot, leaf, rules), rules)) return;
-    describe_misfit(*plan_, slot, name, leaf, rules, problems);
+    if (fits(slot, *leaf, needs_alias(slot, *leaf, rules), rules)) continue;
+    describe_misfit(*plan_, slot, *name, *leaf, rules, problems);
     ++count;
-  };
-  for (const auto& [tree, slots] : parts) {
-    for (std::size_t i = 0; i < tree->size(); ++i) {
-      check(slots->indices[i], tree->values()[i], tree->keys()->path(i));
-    }
   }
-  for (std::size_t i = 0; i < ties.slots.size(); ++i) check(ties.slots[i], ties.leaves[i], *ties.names[i]);
-  TORCH_CHECK_VALUE(count == 0, rules.call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
-                    module_.name(), ":", problems.str(), "\nThe module is unchanged.");
+  TORCH_CHECK_VALUE(count == 0, misfit_message(rules.call, count, module_.name(), problems.str()));
 }
 
 // Backwards, so that a slot that was written twice ends on its first old value.

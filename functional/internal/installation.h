@@ -10,12 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "functional/internal/content_swap.h"
+#include "functional/internal/grad_alias.h"
 #include "functional/internal/leaf_fit.h"
+#include "functional/internal/leaf_requests.h"
 #include "functional/internal/module_claim.h"
 #include "functional/internal/swap_plan.h"
 #include "tensordict/tensordict.h"
@@ -51,24 +52,16 @@ class Installation {
   };
   using Parts = absl::InlinedVector<Part, 2>;
 
-  /// Slots that get their leaves from other names.
-  struct Ties {
-    std::vector<uint32_t> slots;
-    std::vector<at::Tensor> leaves;
-    std::vector<const std::string*> names;  ///< of the leaves
-  };
-  using AliasMap = absl::flat_hash_map<const at::TensorImpl*, at::Tensor>;  ///< nullptr: no leaf is used twice
-
   bool names_a_slot_twice(const Parts& parts) const;
-  void check_complete(const Parts& parts, const InstallRules& rules) const;
-  void check_fit(const Parts& parts, const Ties& ties, const InstallRules& rules) const;
-  void check_conflicts(const Parts& parts, const InstallRules& rules) const;
-  Ties find_ties(const Parts& parts) const;
-  void install_all(const Parts& parts, const Ties& ties, const InstallRules& rules, bool has_ties);
-  void list_slots(const Parts& parts, const Ties& ties);
+  LeafRequests requests_of(const Parts& parts) const;
+  void check_complete(const LeafRequests& requests, const InstallRules& rules) const;
+  void check_one_leaf_each(const LeafRequests& requests, const InstallRules& rules) const;
+  LeafRequests ties_of(const LeafRequests& requests) const;
+  void check_fit(const LeafRequests& requests, const InstallRules& rules) const;
+  void install_all(const Parts& parts, const LeafRequests& ties, const InstallRules& rules, bool has_ties);
+  void list_slots(const Parts& parts, const LeafRequests& ties);
   bool install(absl::Span<const uint32_t> slots, absl::Span<const at::Tensor> leaves, const InstallRules& rules,
                AliasMap* aliases);
-  static at::Tensor alias_of(const at::Tensor& leaf, AliasMap* aliases);
   void put(const Slot& slot, const at::Tensor& leaf) noexcept;
   void change_contents(const Parts& parts, const InstallRules& rules);
   void restore() noexcept;

@@ -5,7 +5,6 @@
 #include <optional>
 #include <sstream>
 
-#include "absl/container/flat_hash_map.h"
 #include "functional/internal/grad_alias.h"
 
 namespace graft::internal {
@@ -33,7 +32,7 @@ std::optional<std::size_t> find_position(const ScriptSlot& slot, const std::stri
 ScriptInstallation::ScriptInstallation(const ScriptObject& root, Trees trees, const InstallRules& rules)
     : root_(root), keys_(trees.front()->keys()) {
   const ScriptSlots slots(root);
-  const std::vector<Request> requests = requests_of(slots, trees, rules);
+  const LeafRequests requests = requests_of(slots, trees, rules);
   check_fit(slots, requests, rules);
   install(slots, requests, rules);
 }
@@ -48,64 +47,39 @@ ScriptInstallation::~ScriptInstallation() {
   }
 }
 
-std::vector<ScriptInstallation::Request> ScriptInstallation::requests_of(const ScriptSlots& slots, Trees trees,
-                                                                         const InstallRules& rules) const {
-  std::vector<Request> requests;
+LeafRequests ScriptInstallation::requests_of(const ScriptSlots& slots, Trees trees, const InstallRules& rules) const {
+  LeafRequests requests;
   for (const TensorDict* tree : trees) {
     const std::vector<uint32_t> indices = slots.slots_for(*tree->keys(), rules.call);
     for (std::size_t i = 0; i < indices.size(); ++i) {
       requests.push_back({indices[i], &tree->values()[i], &tree->keys()->path(i)});
     }
   }
-  check_conflicts(slots, requests, rules);
-  if (rules.strict) check_complete(slots, requests, rules);
-  if (rules.tie) add_ties(slots, requests);
+  check_one_leaf_each(slots, requests, rules);
+  const auto held = [&](uint32_t slot) { return slots[slot].tensor(); };
+  if (rules.strict) {
+    check_strict(rules, script_class_name(root_), slots.names(), slots.slot_of_name(),
+                 slots_with_leaf(requests, slots.size()), [&](uint32_t slot) { return held(slot).defined(); });
+  }
+  if (rules.tie) {
+    const LeafRequests ties = tied_requests(requests, slots.size(), held);
+    requests.insert(requests.end(), ties.begin(), ties.end());
+  }
   return requests;
 }
 
 /// One slot may be named twice (a shared module, or two trees), and with ties one parameter, but only with one leaf.
-void ScriptInstallation::check_conflicts(const ScriptSlots& slots, const std::vector<Request>& requests,
-                                         const InstallRules& rules) const {
-  absl::flat_hash_map<const void*, const Request*> first_request;
-  std::ostringstream problems;
-  for (const Request& request : requests) {
-    const ScriptSlot& slot = slots[request.slot];
+void ScriptInstallation::check_one_leaf_each(const ScriptSlots& slots, const LeafRequests& requests,
+                                             const InstallRules& rules) const {
+  check_conflicts(rules.call, script_class_name(root_), requests, [&](uint32_t index) -> const void* {
+    const ScriptSlot& slot = slots[index];
     const at::Tensor tensor = slot.tensor();
     const bool is_one_tensor = tensor.defined() && (rules.tie || rules.inplace);
-    const void* const identity = is_one_tensor ? static_cast<const void*>(tensor.unsafeGetTensorImpl()) : &slot;
-    const Request& first = *first_request.emplace(identity, &request).first->second;
-    if (first.leaf->is_same(*request.leaf)) continue;
-    problems << "\n  \"" << *first.name << "\" and \"" << *request.name
-             << "\" stand for one parameter, but were given two different tensors";
-  }
-  TORCH_CHECK_VALUE(problems.str().empty(), rules.call, ": conflicting leaves for module ", script_class_name(root_),
-                    ":", problems.str(), "\nThe module is unchanged.");
+    return is_one_tensor ? static_cast<const void*>(tensor.unsafeGetTensorImpl()) : &slot;
+  });
 }
 
-void ScriptInstallation::check_complete(const ScriptSlots& slots, const std::vector<Request>& requests,
-                                        const InstallRules& rules) const {
-  std::vector<bool> has_leaf(slots.size());
-  for (const Request& request : requests) has_leaf[request.slot] = true;
-  check_strict(rules, script_class_name(root_), slots.names(), slots.slot_of_name(), has_leaf,
-               [&](uint32_t slot) { return slots[slot].tensor().defined(); });
-}
-
-/// Slots without a leaf that hold the same tensor as one with a leaf get that leaf.
-void ScriptInstallation::add_ties(const ScriptSlots& slots, std::vector<Request>& requests) {
-  std::vector<bool> has_leaf(slots.size());
-  absl::flat_hash_map<const at::TensorImpl*, Request> request_of;
-  for (const Request& request : requests) {
-    has_leaf[request.slot] = true;
-    const at::Tensor tensor = slots[request.slot].tensor();
-    if (tensor.defined()) request_of.emplace(tensor.unsafeGetTensorImpl(), request);
-  }
-  for (uint32_t slot = 0; slot < slots.size(); ++slot) {
-    const auto tied = request_of.find(slots[slot].tensor().unsafeGetTensorImpl());
-    if (!has_leaf[slot] && tied != request_of.end()) requests.push_back({slot, tied->second.leaf, tied->second.name});
-  }
-}
-
-void ScriptInstallation::check_fit(const ScriptSlots& slots, const std::vector<Request>& requests,
+void ScriptInstallation::check_fit(const ScriptSlots& slots, const LeafRequests& requests,
                                    const InstallRules& rules) const {
   std::ostringstream problems;
   std::size_t count = 0;
@@ -123,22 +97,18 @@ void ScriptInstallation::check_fit(const ScriptSlots& slots, const std::vector<R
     }
     ++count;
   }
-  TORCH_CHECK_VALUE(count == 0, rules.call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
-                    script_class_name(root_), ":", problems.str(), "\nThe module is unchanged.");
+  TORCH_CHECK_VALUE(count == 0, misfit_message(rules.call, count, script_class_name(root_), problems.str()));
 }
 
-void ScriptInstallation::install(const ScriptSlots& slots, const std::vector<Request>& requests,
-                                 const InstallRules& rules) {
-  absl::flat_hash_map<const at::TensorImpl*, at::Tensor> aliases;  // one for each leaf, so that ties stay ties
+void ScriptInstallation::install(const ScriptSlots& slots, const LeafRequests& requests, const InstallRules& rules) {
+  AliasMap aliases;
   std::vector<c10::IValue> values;
-  for (const Request& request : requests) {
+  for (const LeafRequest& request : requests) {
     const ScriptSlot& slot = slots[request.slot];
     at::Tensor tensor = slot.tensor();
     at::Tensor value = rules.inplace ? tensor : *request.leaf;
     if (!rules.inplace && needs_alias(seen_by_rules(slot, tensor), value, rules)) {
-      at::Tensor& alias = aliases[value.unsafeGetTensorImpl()];
-      if (!alias.defined()) alias = alias_with_grad(value);
-      value = alias;
+      value = alias_with_grad(value, aliases);
     }
     written_.push_back({slot, slot.name(), slot.value()});
     values.emplace_back(std::move(value));
@@ -150,12 +120,11 @@ void ScriptInstallation::install(const ScriptSlots& slots, const std::vector<Req
   }
 }
 
-void ScriptInstallation::copy_values(const ScriptSlots& slots, const std::vector<Request>& requests,
+void ScriptInstallation::copy_values(const ScriptSlots& slots, const LeafRequests& requests,
                                      const InstallRules& rules) {
-  for (const Request& request : requests) contents_.save_values(slots[request.slot].tensor());
-  for (const Request& request : requests) {
-    contents_.copy(slots[request.slot].tensor(), *request.leaf, rules.non_blocking);
-  }
+  ContentSwap::Changes changes;
+  for (const LeafRequest& request : requests) changes.emplace_back(slots[request.slot].tensor(), *request.leaf);
+  contents_.copy(changes, rules.non_blocking);
 }
 
 TensorDict ScriptInstallation::old_values() const {

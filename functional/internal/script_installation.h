@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "functional/internal/content_swap.h"
 #include "functional/internal/leaf_fit.h"
+#include "functional/internal/leaf_requests.h"
 #include "functional/internal/script_slots.h"
 #include "tensordict/tensordict.h"
 
@@ -41,12 +42,6 @@ class ScriptInstallation {
   TensorDict current_values() const;
 
  private:
-  /// A leaf for a slot, asked for by a tree or by a tie.
-  struct Request {
-    uint32_t slot;
-    const at::Tensor* leaf;
-    const std::string* name;  ///< of the leaf
-  };
   /// A slot that was written to, and its name, because its position changes if the body removes attributes.
   struct Written {
     ScriptSlot slot;
@@ -54,13 +49,11 @@ class ScriptInstallation {
     c10::IValue old_value;
   };
 
-  std::vector<Request> requests_of(const ScriptSlots& slots, Trees trees, const InstallRules& rules) const;
-  void check_conflicts(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules) const;
-  void check_complete(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules) const;
-  static void add_ties(const ScriptSlots& slots, std::vector<Request>& requests);
-  void check_fit(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules) const;
-  void install(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules);
-  void copy_values(const ScriptSlots& slots, const std::vector<Request>& requests, const InstallRules& rules);
+  LeafRequests requests_of(const ScriptSlots& slots, Trees trees, const InstallRules& rules) const;
+  void check_one_leaf_each(const ScriptSlots& slots, const LeafRequests& requests, const InstallRules& rules) const;
+  void check_fit(const ScriptSlots& slots, const LeafRequests& requests, const InstallRules& rules) const;
+  void install(const ScriptSlots& slots, const LeafRequests& requests, const InstallRules& rules);
+  void copy_values(const ScriptSlots& slots, const LeafRequests& requests, const InstallRules& rules);
   TensorDict values_by_name(absl::FunctionRef<c10::IValue(const Written&)> value_of) const;
 
   ScriptObject root_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "functional/internal/leaf_requests.h"
 #include "tensordict/nested_key.h"
 
 namespace graft::internal {
@@ -67,8 +68,7 @@ std::vector<uint32_t> ScriptSlots::slots_for(const KeyTable& keys, std::string_v
     }
   }
   const std::size_t count = keys.size() - indices.size();
-  TORCH_CHECK_INDEX(count == 0, call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
-                    script_class_name(module_of_path_.at("")), ":", problems, "\nThe module is unchanged.");
+  TORCH_CHECK_INDEX(count == 0, misfit_message(call, count, script_class_name(module_of_path_.at("")), problems));
   return indices;
 }
 
@@ -76,11 +76,8 @@ std::string ScriptSlots::unknown_key_message(std::string_view key) const {
   std::string text = "\n  \"" + std::string(key) + "\": the module has no parameter or buffer of that name";
   if (slots_.empty()) return text + "; it has none at all, as after torch.jit.freeze, which makes them constants";
   if (module_of_path_.contains(key)) return text + "; it is a sub-module";
-  std::string_view parent = key;
-  do {
-    const std::size_t dot = parent.rfind('.');
-    parent = dot == std::string_view::npos ? std::string_view() : parent.substr(0, dot);
-  } while (!module_of_path_.contains(parent));
+  std::string_view parent = parent_path(key);
+  while (!module_of_path_.contains(parent)) parent = parent_path(parent);
   const auto type = module_of_path_.find(parent)->second->type();
   const std::string name(parent.empty() ? key : key.substr(parent.size() + 1));
   if (type->hasAttribute(name)) return text + "; it is an attribute that is not registered as one";

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "functional/internal/leaf_requests.h"
 #include "tensordict/nested_key.h"
 
 namespace graft::internal {
@@ -45,32 +46,30 @@ void visit_labelled(const ModuleSlots& slots, Module& module,
 }
 
 SwapPlan::SwapPlan(Module& root, uint64_t number) : number_(number), seen_writes_(persistent_writes()) {
-  std::vector<const Module*> ancestors;
-  add_module(root, root.weak_from_this(), "", ancestors);
+  Walk walk;
+  add_module(root, root.weak_from_this(), "", walk);
   match_members();
   has_ties_ = holds_ties();
-  module_indices_ = {};  // the walk is over
   std::vector<ModuleSet::Entry> entries;
   entries.reserve(modules_.size());
   for (const PlannedModule& planned : modules_) entries.push_back({planned.module, planned.type});
   module_set_ = std::make_unique<const ModuleSet>(std::move(entries));
 }
 
-void SwapPlan::add_module(Module& module, const std::weak_ptr<Module>& owner, const std::string& path,
-                          std::vector<const Module*>& ancestors) {
-  TORCH_CHECK_VALUE(std::find(ancestors.begin(), ancestors.end(), &module) == ancestors.end(),
+void SwapPlan::add_module(Module& module, const std::weak_ptr<Module>& owner, const std::string& path, Walk& walk) {
+  TORCH_CHECK_VALUE(std::find(walk.ancestors.begin(), walk.ancestors.end(), &module) == walk.ancestors.end(),
                     "to_module: the module \"", path, "\" contains itself");
-  const auto [known, is_new] = module_indices_.emplace(&module, static_cast<uint32_t>(modules_.size()));
+  const auto [known, is_new] = walk.indices.emplace(&module, static_cast<uint32_t>(modules_.size()));
   const uint32_t index = known->second;
   module_of_path_.emplace(path, index);
   if (is_new) describe(module, owner);
   add_names(modules_[index], path);
-  ancestors.push_back(&module);
+  walk.ancestors.push_back(&module);
   for (auto& item : child_registry(module)) {
     const std::shared_ptr<Module>& child = item.value();
-    if (child != nullptr) add_module(*child, child, join_path(path, item.key()), ancestors);
+    if (child != nullptr) add_module(*child, child, join_path(path, item.key()), walk);
   }
-  ancestors.pop_back();
+  walk.ancestors.pop_back();
 }
 
 void SwapPlan::describe(Module& module, const std::weak_ptr<Module>& owner) {
@@ -260,11 +259,8 @@ std::string SwapPlan::unknown_key_message(std::string_view key) const {
   std::ostringstream text;
   text << "\n  \"" << key << "\": the module has no parameter, buffer or sub-module of that name";
   if (module_of_path_.contains(key)) return text.str() + " to hold a tensor; it is a sub-module";
-  std::string_view parent = key;
-  do {
-    const std::size_t dot = parent.rfind('.');
-    parent = dot == std::string_view::npos ? std::string_view() : parent.substr(0, dot);
-  } while (!module_of_path_.contains(parent));
+  std::string_view parent = parent_path(key);
+  while (!module_of_path_.contains(parent)) parent = parent_path(parent);
   const PlannedModule& planned = modules_[module_of_path_.find(parent)->second];
   text << " (" << (parent.empty() ? "it" : "\"" + std::string(parent) + "\"") << " has:";
   const char* separator = " ";
@@ -296,8 +292,7 @@ std::shared_ptr<const SlotList> SwapPlan::slots_for(const std::shared_ptr<const 
     }
   }
   // Not with Module::name, which writes to the module: concurrent calls may be here.
-  TORCH_CHECK_INDEX(count == 0, call, ": ", count, count == 1 ? " leaf does" : " leaves do", " not fit module ",
-                    c10::demangle(modules_.front().type->name()), ":", problems, "\nThe module is unchanged.");
+  TORCH_CHECK_INDEX(count == 0, misfit_message(call, count, c10::demangle(modules_.front().type->name()), problems));
   return remember(keys, std::move(indices), /*positions=*/{}).slots;
 }
 

@@ -149,8 +149,14 @@ class SwapPlan {
     std::vector<uint32_t> positions;  // in names(), if it was made by keys_for
   };
 
+  /// Where a walk over the tree is.
+  struct Walk {
+    std::vector<const torch::nn::Module*> ancestors;
+    absl::flat_hash_map<const torch::nn::Module*, uint32_t> indices;  ///< in `modules`, of what it has seen
+  };
+
   void add_module(torch::nn::Module& module, const std::weak_ptr<torch::nn::Module>& owner, const std::string& path,
-                  std::vector<const torch::nn::Module*>& ancestors);
+                  Walk& walk);
   void describe(torch::nn::Module& module, const std::weak_ptr<torch::nn::Module>& owner);
   void add_slots(torch::nn::Module& module, bool buffers);
   void add_names(const PlannedModule& planned, const std::string& path);
@@ -178,7 +184,6 @@ class SwapPlan {
   std::vector<uint32_t> slot_of_name_;
   bool has_ties_;
   uint64_t seen_writes_;  ///< persistent_writes() when ties were looked up
-  absl::flat_hash_map<const torch::nn::Module*, uint32_t> module_indices_;
   absl::flat_hash_map<const Slot*, std::string> detached_members_;
   std::map<std::string, uint32_t, std::less<>> module_of_path_;
   std::vector<Mapping> mappings_;

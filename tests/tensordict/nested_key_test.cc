@@ -28,6 +28,12 @@ TEST(NestedKeyTest, AnEmptyPartStandsForHere) {
   EXPECT_EQ(join_path("a", ""), "a");
 }
 
+TEST(NestedKeyTest, AParentLacksTheLastName) {
+  EXPECT_EQ(parent_path("a.b.c"), "a.b");
+  EXPECT_EQ(parent_path("a"), "");
+  EXPECT_EQ(parent_path(""), "");
+}
+
 TEST(NestedKeyTest, BelowEndsAtADot) {
   EXPECT_TRUE(is_below("a.b", "a"));
   EXPECT_FALSE(is_below("ab", "a"));
