@@ -19,11 +19,11 @@ namespace {
 void check_plain(const TensorDict& tree) {
   std::ostringstream problems;
   for (const auto& [path, leaf] : tree.leaves()) {
-    if (is_transformed(leaf)) problems << "\n  \"" << path << "\"";
+    if (is_transformed(leaf) || leaf._fw_grad(/*level=*/0).defined()) problems << "\n  \"" << path << "\"";
   }
   TORCH_CHECK_VALUE(problems.str().empty(),
-                    "to_module: with use_state_dict leaves pass through an archive, which cannot hold what vmap, grad "
-                    "or another transform made of these:",
+                    "to_module: with use_state_dict leaves pass through an archive, which cannot hold what vmap, grad, "
+                    "another transform or a forward-mode tangent made of these:",
                     problems.str(), "\nThe module is unchanged.");
 }
 
