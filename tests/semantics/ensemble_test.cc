@@ -79,7 +79,7 @@ void parameters_are_the_stacked_ones_alone() {
 
 }  // namespace
 
-std::vector<std::string> ids() { return series("E", 6); }
+std::vector<std::string> ids() { return series({{"E", 6}}); }
 
 std::vector<Row> rows() {
   return {

@@ -16,6 +16,7 @@
 #include "tensordict/shape.h"
 #include "tests/semantics/modules.h"
 #include "tests/semantics/table.h"
+#include "tests/testing/nets.h"
 #include "tests/testing/params_model.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
@@ -33,17 +34,6 @@ using torch::nn::Sequential;
 using torch::nn::Tanh;
 
 namespace {
-
-std::vector<Sequential> make_nets(int count) {
-  std::vector<Sequential> nets;
-  for (int i = 0; i < count; ++i) nets.push_back(Sequential(Linear(3, 4), BatchNorm1d(4), Linear(4, 2)));
-  return nets;
-}
-
-template <typename Handle>
-TensorDict state_of(const Handle& module) {
-  return from_module(*module.ptr());
-}
 
 /// Gives the module leaves without data. (LibTorch's modules cannot be moved there.)
 void move_to_meta(torch::nn::Module& module) {
@@ -78,7 +68,7 @@ void modules_without_state_are_left_out() {
 }
 
 void a_tensordict_params_shares_all_tensors() {
-  Sequential net(Linear(3, 2), torch::nn::BatchNorm1d(2));
+  Sequential net(Linear(3, 2), BatchNorm1d(2));
   const TensorDictParams params(from_module(*net, State::kParameters), from_module(*net, State::kBuffers));
   EXPECT_EQ(params->named_parameters().keys(), net->named_parameters().keys());
   EXPECT_EQ(params->named_buffers().keys(), net->named_buffers().keys());
@@ -273,11 +263,7 @@ void gradients_of_a_member_are_scattered() {
 
 }  // namespace
 
-std::vector<std::string> ids() {
-  std::vector<std::string> all = series("M", 9);
-  for (const std::string& id : series("Q", 12)) all.push_back(id);
-  return all;
-}
+std::vector<std::string> ids() { return series({{"M", 9}, {"Q", 12}}); }
 
 std::vector<Row> rows() {
   return {

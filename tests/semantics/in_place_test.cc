@@ -269,9 +269,8 @@ void a_copy_goes_to_what_the_module_holds_now() {
 }  // namespace
 
 std::vector<std::string> ids() {
-  std::vector<std::string> all = series("N", 6);
+  std::vector<std::string> all = series({{"N", 6}, {"P", 18}});
   all.push_back("N3b");
-  for (const std::string& id : series("P", 18)) all.push_back(id);
   return all;
 }
 

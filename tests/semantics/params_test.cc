@@ -285,11 +285,7 @@ void gradients_pass_through_a_parent() {
 
 }  // namespace
 
-std::vector<std::string> ids() {
-  std::vector<std::string> all = series("A", 13);
-  for (const std::string& id : series("D", 5)) all.push_back(id);
-  return all;
-}
+std::vector<std::string> ids() { return series({{"A", 13}, {"D", 5}}); }
 
 std::vector<Row> rows() {
   return {

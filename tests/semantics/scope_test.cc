@@ -273,7 +273,7 @@ void a_copy_is_made() {
 
 }  // namespace
 
-std::vector<std::string> ids() { return series("C", 33); }
+std::vector<std::string> ids() { return series({{"C", 33}}); }
 
 std::vector<Row> rows() {
   return {

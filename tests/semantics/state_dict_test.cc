@@ -20,9 +20,9 @@ namespace graft::testing {
 
 using torch::Tensor;
 
-/// Saves its scale as a logarithm.
-struct LogScaleImpl : torch::nn::Module {
-  LogScaleImpl() { scale = register_parameter("scale", torch::ones({2})); }
+/// Saves its scale as a logarithm, and says nothing of where it keeps it.
+struct UnknownLogScaleImpl : torch::nn::Module {
+  UnknownLogScaleImpl() { scale = register_parameter("scale", torch::ones({2})); }
   Tensor forward(const Tensor& x) { return x * scale; }
   void save(torch::serialize::OutputArchive& archive) const override { archive.write("log_scale", scale.log()); }
   void load(torch::serialize::InputArchive& archive) override {
@@ -35,6 +35,10 @@ struct LogScaleImpl : torch::nn::Module {
   Tensor scale;
   int loads = 0;
 };
+TORCH_MODULE(UnknownLogScale);
+
+/// The same, annotated.
+struct LogScaleImpl : UnknownLogScaleImpl {};
 TORCH_MODULE(LogScale);
 
 }  // namespace graft::testing
@@ -251,20 +255,6 @@ void removed_statistics_are_names_that_hold_nothing() {
 
 const ToModuleOptions kStateDict{.use_state_dict = true};
 
-/// The same, and says nothing of where it keeps its scale.
-struct UnknownLogScaleImpl : torch::nn::Module {
-  UnknownLogScaleImpl() { scale = register_parameter("scale", torch::ones({2})); }
-  void save(torch::serialize::OutputArchive& archive) const override { archive.write("log_scale", scale.log()); }
-  void load(torch::serialize::InputArchive& archive) override {
-    Tensor log_scale;
-    archive.read("log_scale", log_scale);
-    const torch::NoGradGuard no_grad;
-    scale.copy_(log_scale.exp());
-  }
-  Tensor scale;
-};
-TORCH_MODULE(UnknownLogScale);
-
 /// A LogScale in a larger module.
 struct ScaledImpl : torch::nn::Module {
   ScaledImpl() {
@@ -459,14 +449,7 @@ void an_unknown_class_shares_the_data_of_plain_leaves() {
 
 }  // namespace
 
-std::vector<std::string> ids() {
-  std::vector<std::string> all;
-  for (const auto& [letter, count] :
-       std::vector<std::pair<std::string, int>>{{"T", 15}, {"B", 11}, {"S", 11}, {"R", 6}}) {
-    for (const std::string& id : series(letter, count)) all.push_back(id);
-  }
-  return all;
-}
+std::vector<std::string> ids() { return series({{"T", 15}, {"B", 11}, {"S", 11}, {"R", 6}}); }
 
 std::vector<Row> rows() {
   return {

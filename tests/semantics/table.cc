@@ -40,9 +40,11 @@ TEST(SemanticsTableTest, HasOneRowForEachId) {
 
 }  // namespace
 
-std::vector<std::string> series(const std::string& letter, int count) {
+std::vector<std::string> series(std::initializer_list<std::pair<std::string, int>> counts) {
   std::vector<std::string> all;
-  for (int i = 1; i <= count; ++i) all.push_back(letter + std::to_string(i));
+  for (const auto& [letter, count] : counts) {
+    for (int i = 1; i <= count; ++i) all.push_back(letter + std::to_string(i));
+  }
   return all;
 }
 

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace graft::testing {
@@ -27,7 +29,7 @@ inline void PrintTo(const Row& row, std::ostream* stream) { *stream << row.id <<
 std::vector<Row> rows();
 std::vector<std::string> ids();
 
-/// Returns letter1 ... letterN.
-std::vector<std::string> series(const std::string& letter, int count);
+/// Returns A1 ... AN and so on for letters and how many ids each has.
+std::vector<std::string> series(std::initializer_list<std::pair<std::string, int>> counts);
 
 }  // namespace graft::testing

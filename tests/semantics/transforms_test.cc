@@ -386,7 +386,7 @@ void what_stays_after_grad_is_plain_and_after_vmap_is_refused() {
 
 }  // namespace
 
-std::vector<std::string> ids() { return series("F", 25); }
+std::vector<std::string> ids() { return series({{"F", 25}}); }
 
 std::vector<Row> rows() {
   return {

@@ -324,11 +324,7 @@ void an_inference_tensor_enters_where_autograd_allows() {
 
 }  // namespace
 
-std::vector<std::string> ids() {
-  std::vector<std::string> all = series("W", 22);
-  for (const std::string& id : series("I", 25)) all.push_back(id);
-  return all;
-}
+std::vector<std::string> ids() { return series({{"W", 22}, {"I", 25}}); }
 
 std::vector<Row> rows() {
   return {

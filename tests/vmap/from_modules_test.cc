@@ -11,6 +11,7 @@
 #include "functional/tensordict_params.h"
 #include "functional/to_module.h"
 #include "tensordict/shape.h"
+#include "tests/testing/nets.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
 #include "vmap/ensemble.h"
@@ -20,22 +21,11 @@
 namespace graft {
 namespace {
 
+using testing::make_nets;
+using testing::state_of;
 using testing::TensorDictNear;
 using testing::ThrowsWith;
-using torch::nn::BatchNorm1d;
 using torch::nn::Linear;
-using torch::nn::Sequential;
-
-std::vector<Sequential> make_nets(int count) {
-  std::vector<Sequential> nets;
-  for (int i = 0; i < count; ++i) nets.push_back(Sequential(Linear(3, 4), BatchNorm1d(4), Linear(4, 2)));
-  return nets;
-}
-
-template <typename Handle>
-TensorDict state_of(const Handle& module) {
-  return from_module(*module.ptr());
-}
 
 /// Two Linears whose weights are one tensor.
 struct TiedImpl : torch::nn::Module {
