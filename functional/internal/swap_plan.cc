@@ -170,6 +170,7 @@ std::vector<std::vector<Member>> SwapPlan::find_members() {
         members[holder->second].push_back(found);
       } else {
         strays_.push_back({&handle, WeakTensor(handle.getIntrusivePtr())});
+        if (handle.defined()) stray_tensors_.insert(handle.unsafeGetTensorImpl());
       }
       if (!handle.defined() || own == nullptr || own->reach == Reach::kRegistry) return;
       own->reach = holder != first_holder.end() ? Reach::kRegistry : Reach::kDetached;
@@ -229,9 +230,14 @@ bool SwapPlan::members_agree() const {
   for (const auto& [entry, member] : twins_) {
     if (!member->is_same(*entry)) return false;
   }
-  return std::all_of(strays_.begin(), strays_.end(), [](const StrayHandle& stray) {
-    return stray.address->unsafeGetTensorImpl() == stray.tensor._unsafe_get_target();
-  });
+  const auto has_changed = [](const StrayHandle& stray) {
+    return stray.address->unsafeGetTensorImpl() != stray.tensor._unsafe_get_target();
+  };
+  const auto holds_stray = [this](const Slot& slot) {
+    return stray_tensors_.contains(slot.entry->unsafeGetTensorImpl());
+  };
+  return std::none_of(strays_.begin(), strays_.end(), has_changed) &&
+         (stray_tensors_.empty() || std::none_of(slots_.begin(), slots_.end(), holds_stray));
 }
 
 bool SwapPlan::has_ties() {

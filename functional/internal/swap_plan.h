@@ -4,7 +4,8 @@
 // A plan keeps addresses of registry entries and of data members. They stay right as long as the layout of the tree
 // does (see functional/internal/module_layout.h). Members that can move in memory (the elements of a vector) are
 // visited again to compare. A plan to swap by must also agree: each member holds what it held, or the tensor that its
-// entry holds now. (While a swap lasts the body may assign to members.)
+// entry holds now, and no entry has come to hold what only a member held. (While a swap lasts
+// the body may assign to members.)
 //
 // Which entries hold one tensor is not compared. So plans that saw what a scope installed are forgotten at its end, and
 // ties are looked up again after a write for good.
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "functional/internal/module_layout.h"
@@ -180,6 +182,7 @@ class SwapPlan {
   std::vector<Member> members_;
   std::vector<std::pair<const at::Tensor*, const at::Tensor*>> twins_;  ///< each entry with each of its members
   std::vector<StrayHandle> strays_;
+  absl::flat_hash_set<const at::TensorImpl*> stray_tensors_;  ///< that are defined
   KeyTable names_;
   std::vector<uint32_t> slot_of_name_;
   bool has_ties_;

@@ -322,6 +322,16 @@ TEST(SwapPlanForTest, MakesANewPlanWhenAMemberIsTiedOrUntied) {
   EXPECT_EQ(members_of(*plan_for(*layers), "0.weight"), std::vector<const Tensor*>{&first->weight});
 }
 
+TEST(SwapPlanForTest, MakesANewPlanWhenAnEntryComesToHoldWhatOnlyAMemberHeld) {
+  torch::nn::Sequential layers(Linear(2, 2), Linear(2, 2));
+  Linear first(std::dynamic_pointer_cast<torch::nn::LinearImpl>(layers->ptr(0)));
+  Linear second(std::dynamic_pointer_cast<torch::nn::LinearImpl>(layers->ptr(1)));
+  second->weight = torch::ones({2, 2});
+  EXPECT_EQ(slot_named(*plan_for(*layers), "1.weight").reach, Reach::kDetached);
+  parameter_registry(*first)["weight"] = first->weight = second->weight;
+  EXPECT_EQ(members_of(*plan_for(*layers), "0.weight"), (std::vector<const Tensor*>{&first->weight, &second->weight}));
+}
+
 TEST(SwapPlanForTest, ForgetsNewerPlansOfTheSameModules) {
   GrowingImpl module, other;
   const auto before = plan_for(module);
