@@ -19,7 +19,7 @@ int main() {
     return F::cross_entropy(graft::functional_call(net, params, x), label);
   };
 
-  const TensorDict params = graft::from_module(*net);  // the module's own tensors, by name
+  const TensorDict params = graft::from_module(net);  // the module's own tensors, by name
   const auto per_sample_grad = graft::vmap(graft::grad(loss), {.in_dims = {std::nullopt, 0, 0}});
   const TensorDict gradients = per_sample_grad(params, inputs, labels);
 

@@ -66,8 +66,8 @@ const char* name_of(SwapMechanism mechanism) {
 
 }  // namespace
 
-std::vector<SwapExplanation> explain_swap(torch::nn::Module& module) {
-  const SwapPlan plan(module);
+std::vector<SwapExplanation> explain_swap(ModuleRef module) {
+  const SwapPlan plan(module.get());
   std::vector<SwapExplanation> explanations;
   for (std::size_t i = 0; i < plan.names().size(); ++i) {
     explanations.push_back(explain(plan, plan.slots()[plan.slot_of_name()[i]], plan.names().path(i)));

@@ -1,6 +1,6 @@
 // explain_swap: how each parameter and buffer of a module would be reached, and why.
 //
-//   std::cout << explain_swap(*net);
+//   std::cout << explain_swap(net);
 //
 //   fc.weight  rebind    its entry is set, and torch::nn::LinearImpl::weight
 //   scale      redirect  no member of NetImpl is known to hold it; functional_call exchanges it operator by ...
@@ -10,9 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace torch::nn {
-class Module;
-}
+#include "functional/module_ref.h"
 
 namespace graft {
 
@@ -33,7 +31,7 @@ struct SwapExplanation {
 /// Returns one explanation for each parameter and buffer, also for names that hold nothing. A shared module appears
 /// under each of its names. Nothing is installed.
 /// \throws c10::ValueError if the module contains itself.
-std::vector<SwapExplanation> explain_swap(torch::nn::Module& module);
+std::vector<SwapExplanation> explain_swap(ModuleRef module);
 
 /// Prints a table, one name a line.
 std::ostream& operator<<(std::ostream& stream, const std::vector<SwapExplanation>& explanations);

@@ -1,6 +1,6 @@
 // functional_call: a module as a function of its parameters.
 //
-//   TensorDict params = from_module(*net);
+//   TensorDict params = from_module(net);
 //   torch::Tensor y = functional_call(net, params, x);              // net->forward(x) with these parameters
 //   torch::Tensor z = functional_call(net, {params, buffers}, x);   // from two trees
 //
@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "functional/internal/call_scope.h"
+#include "functional/module_ref.h"
 #include "functional/tree.h"
 #include "tensordict/tensordict.h"
 
@@ -56,19 +57,6 @@ class StateTrees {
 };
 
 namespace internal {
-
-/// The module behind a reference, a module holder such as torch::nn::Linear, or a shared_ptr. A const holder holds a
-/// module that is not const, as a const pointer does.
-template <typename Handle>
-decltype(auto) module_behind(Handle& handle) {
-  if constexpr (std::is_base_of_v<torch::nn::Module, std::remove_const_t<Handle>>) {
-    return (handle);
-  } else if constexpr (requires { handle.ptr(); }) {
-    return (*handle.ptr());
-  } else {
-    return (*handle);
-  }
-}
 
 /// An argument of `forward` as it is.
 template <typename Argument>
@@ -142,7 +130,7 @@ inline constexpr bool kStartWithOptions = std::is_same_v<std::remove_cvref_t<Fir
 ///
 ///   Tensor y = functional_call(net, params, {.checked = true}, x);
 ///
-/// \param module a module, a holder such as torch::nn::Linear, or a shared_ptr to a module; its static type has
+/// \param module a module, a holder such as torch::nn::Linear, or a pointer to a module; its static type has
 ///     `forward`.
 /// \throws c10::IndexError listing every name that the module does not have.
 /// \throws c10::ValueError listing every leaf with another shape than what it stands for, in a concurrent call with

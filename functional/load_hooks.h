@@ -4,7 +4,7 @@
 //     state.set(prefix + "weight", state.at(prefix + "w"));   // the name in older files
 //     state.erase(prefix + "w");
 //   });
-//   to_module(old_state, *net, {.use_state_dict = true});
+//   to_module(old_state, net, {.use_state_dict = true});
 #pragma once
 
 #include <cstdint>

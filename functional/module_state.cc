@@ -14,8 +14,8 @@ bool is_asked_for(bool is_buffer, State state) {
 
 }  // namespace
 
-TensorDict from_module(torch::nn::Module& module, State state) {
-  const auto plan = internal::plan_for(module);
+TensorDict from_module(ModuleRef module, State state) {
+  const auto plan = internal::plan_for(module.get());
   std::vector<uint32_t> positions;
   std::vector<at::Tensor> values;
   for (uint32_t i = 0; i < plan->slot_of_name().size(); ++i) {

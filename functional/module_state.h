@@ -1,11 +1,9 @@
 // from_module: the registered tensors of a module as a TensorDict.
 #pragma once
 
+#include "functional/module_ref.h"
 #include "tensordict/tensordict.h"
 
-namespace torch::nn {
-class Module;
-}
 namespace torch::jit {
 struct Module;
 }
@@ -22,7 +20,7 @@ enum class State { kAll, kParameters, kBuffers };
 /// Reading twice gives trees that share one table of keys, which makes later calls with them cheaper.
 /// Take State::kParameters for a tree to differentiate: integer buffers have no gradient.
 /// Python: TensorDict.from_module. See also to_module, the inverse.
-TensorDict from_module(torch::nn::Module& module, State state = State::kAll);
+TensorDict from_module(ModuleRef module, State state = State::kAll);
 
 /// The same for a TorchScript module; functional/script_module.h says what is different. Trees of two readings have
 /// tables of their own.

@@ -4,8 +4,6 @@
 
 namespace graft {
 
-TensorDict state_dict(const torch::nn::Module& module) {
-  return internal::saved_tensors(internal::saved_state(module));
-}
+TensorDict state_dict(ModuleRef module) { return internal::saved_tensors(internal::saved_state(module.get())); }
 
 }  // namespace graft

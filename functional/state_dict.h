@@ -4,17 +4,14 @@
 // to_module go by what is registered; state_dict, and to_module with use_state_dict, go through what the module does.
 #pragma once
 
+#include "functional/module_ref.h"
 #include "tensordict/tensordict.h"
-
-namespace torch::nn {
-class Module;
-}
 
 namespace graft {
 
 /// Returns copies of the tensors that `module.save` writes, under dotted names. They require no grad. Values that are
 /// no tensors and names that hold nothing are left out.
 /// Python: TensorDict.from_module(module, use_state_dict=True).
-TensorDict state_dict(const torch::nn::Module& module);
+TensorDict state_dict(ModuleRef module);
 
 }  // namespace graft

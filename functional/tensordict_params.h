@@ -1,6 +1,6 @@
 // TensorDictParams: a tree of tensors as a torch::nn::Module, for optimisers, files, casts and parent modules.
 //
-//   TensorDictParams params(from_module(*net, State::kParameters), from_module(*net, State::kBuffers));
+//   TensorDictParams params(from_module(net, State::kParameters), from_module(net, State::kBuffers));
 //   torch::optim::Adam optimizer(params->parameters());
 //   functional_call(net, params->tree(), x).sum().backward();
 //   optimizer.step();

@@ -108,8 +108,8 @@ std::optional<TensorDict> install_for_good(const TensorDict& tree, Module& modul
 
 }  // namespace
 
-std::optional<TensorDict> to_module(const TensorDict& tree, torch::nn::Module& module, const ToModuleOptions& options) {
-  return install_for_good(tree, module, options);
+std::optional<TensorDict> to_module(const TensorDict& tree, ModuleRef module, const ToModuleOptions& options) {
+  return install_for_good(tree, module.get(), options);
 }
 
 std::optional<TensorDict> to_module(const TensorDict& tree, const torch::jit::Module& module,
@@ -117,8 +117,8 @@ std::optional<TensorDict> to_module(const TensorDict& tree, const torch::jit::Mo
   return install_for_good(tree, module, options);
 }
 
-ToModuleGuard::ToModuleGuard(const TensorDict& tree, torch::nn::Module& module, const ToModuleOptions& options)
-    : swap_(install(tree, module, options, /*persistent=*/false)) {}
+ToModuleGuard::ToModuleGuard(const TensorDict& tree, ModuleRef module, const ToModuleOptions& options)
+    : swap_(install(tree, module.get(), options, /*persistent=*/false)) {}
 
 ToModuleGuard::ToModuleGuard(const TensorDict& tree, const torch::jit::Module& module, const ToModuleOptions& options)
     : swap_(install(tree, module, options, /*persistent=*/false)) {}

@@ -1,14 +1,14 @@
 // to_module: installs the leaves of a TensorDict in a module, for good or for a scope.
 //
 //   torch::nn::Linear module(3, 4);
-//   TensorDict params = from_module(*module);
+//   TensorDict params = from_module(module);
 //   TensorDict zeros = zeros_like(params);
 //   {
-//     ToModuleGuard guard(zeros, *module);        // until the end of the block, whatever happens in it
+//     ToModuleGuard guard(zeros, module);         // until the end of the block, whatever happens in it
 //     torch::Tensor y = module->forward(x);       // zeros
 //   }
-//   std::optional<TensorDict> old = to_module(zeros, *module);   // until someone writes again
-//   to_module(*old, *module);
+//   std::optional<TensorDict> old = to_module(zeros, module);   // until someone writes again
+//   to_module(*old, module);
 //
 // NOTE: [Two handles]
 // A LibTorch module holds each parameter twice: in its registry, and in a data member that `forward` reads. Both are
@@ -23,11 +23,9 @@
 #include <memory>
 #include <optional>
 
+#include "functional/module_ref.h"
 #include "tensordict/tensordict.h"
 
-namespace torch::nn {
-class Module;
-}
 namespace torch::jit {
 struct Module;
 }
@@ -87,8 +85,7 @@ struct ToModuleOptions {
 ///     options that contradict each other, and for old values that do not fit the batch size of `options.swap_dest`.
 /// \throws c10::Error if another thread has swapped or is calling `module`, or a module above or below it.
 /// Python: TensorDict.to_module.
-std::optional<TensorDict> to_module(const TensorDict& tree, torch::nn::Module& module,
-                                    const ToModuleOptions& options = {});
+std::optional<TensorDict> to_module(const TensorDict& tree, ModuleRef module, const ToModuleOptions& options = {});
 
 /// The same for a TorchScript module; functional/script_module.h says what is different.
 std::optional<TensorDict> to_module(const TensorDict& tree, const torch::jit::Module& module,
@@ -102,7 +99,7 @@ std::optional<TensorDict> to_module(const TensorDict& tree, const torch::jit::Mo
 class [[nodiscard]] ToModuleGuard {
  public:
   /// \throws as to_module does; the module is then as it was.
-  ToModuleGuard(const TensorDict& tree, torch::nn::Module& module, const ToModuleOptions& options = {});
+  ToModuleGuard(const TensorDict& tree, ModuleRef module, const ToModuleOptions& options = {});
   /// The same for a TorchScript module. An attribute that is removed in between stays removed.
   ToModuleGuard(const TensorDict& tree, const torch::jit::Module& module, const ToModuleOptions& options = {});
   ~ToModuleGuard();
