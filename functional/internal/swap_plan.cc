@@ -116,8 +116,9 @@ absl::Span<const std::string> SwapPlan::entry_names(const PlannedModule& planned
 
 // The rules, for each member handle:
 //   1. It holds a registered tensor: it belongs to the entry of its own module and name if that holds the same tensor.
-//      If no entry has its name (an element of a vector): to one of its own module that does, each in turn. Else to the
-//      first entry that does (C++ tying: `decoder->weight = encoder->weight`).
+//      If no entry has its name (an element of a vector): to one of its own module that does, one that no member has
+//      been found for if there is one. Else to the first entry that does (C++ tying: `decoder->weight =
+//      encoder->weight`).
 //   2. It is empty: it belongs to the empty entry of its own module and name, if there is one.
 //   3. Else it belongs to nothing.
 // An entry that got a member is reached. One that got none is reached if its module is known to read the registry, or
@@ -150,32 +151,41 @@ std::vector<std::vector<Member>> SwapPlan::find_members() {
     }
   }
   std::vector<std::vector<Member>> members(slots_.size());
+  /// Gives a member to the first entry that holds its tensor. Returns false if there is none.
+  const auto give_to_holder = [&](const Member& member) {
+    const at::Tensor& held = *member.handle;
+    const auto holder = first_holder.find(held.unsafeGetTensorImpl());
+    if (holder != first_holder.end()) {
+      members[holder->second].push_back(member);
+      return true;
+    }
+    strays_.push_back({&held, WeakTensor(held.getIntrusivePtr())});
+    if (held.defined()) stray_tensors_.insert(held.unsafeGetTensorImpl());
+    return false;
+  };
   for (uint32_t m = 0; m < modules_.size(); ++m) {
+    std::vector<Member> nameless;  // what they hold may have a member of its own name, which comes first
     visit_labelled(*modules_[m].slots, *modules_[m].module, [&](HandleLabel label, at::Tensor& handle) {
-      const std::string_view member = label.first;
-      const Member found{.module = m, .label = label, .handle = &handle};
-      Slot* const own = own_slot(modules_[m], member);
-      if (own != nullptr && own->entry->is_same(handle)) {
-        members[own - slots_.data()].push_back(found);
-        return;
-      }
+      const Member member{.module = m, .label = label, .handle = &handle};
+      Slot* const own = own_slot(modules_[m], label.first);
       if (own == nullptr) {
-        if (const auto nameless = holder_in(modules_[m], handle, members)) {
-          members[*nameless].push_back(found);
-          return;
-        }
-      }
-      const auto holder = first_holder.find(handle.unsafeGetTensorImpl());
-      if (holder != first_holder.end()) {
-        members[holder->second].push_back(found);
+        nameless.push_back(member);
+      } else if (own->entry->is_same(handle)) {
+        members[own - slots_.data()].push_back(member);
       } else {
-        strays_.push_back({&handle, WeakTensor(handle.getIntrusivePtr())});
-        if (handle.defined()) stray_tensors_.insert(handle.unsafeGetTensorImpl());
+        const bool has_holder = give_to_holder(member);
+        if (!handle.defined() || own->reach == Reach::kRegistry) return;
+        own->reach = has_holder ? Reach::kRegistry : Reach::kDetached;
+        detached_members_.insert_or_assign(own, std::string(label.first));
       }
-      if (!handle.defined() || own == nullptr || own->reach == Reach::kRegistry) return;
-      own->reach = holder != first_holder.end() ? Reach::kRegistry : Reach::kDetached;
-      detached_members_.insert_or_assign(own, std::string(member));
     });
+    for (const Member& member : nameless) {
+      if (const auto holder = holder_in(modules_[m], *member.handle, members)) {
+        members[*holder].push_back(member);
+      } else {
+        give_to_holder(member);
+      }
+    }
   }
   return members;
 }

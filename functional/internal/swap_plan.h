@@ -62,7 +62,7 @@ using WeakTensor = c10::weak_intrusive_ptr<at::TensorImpl, c10::UndefinedTensorI
 
 /// A handle that no entry holds the tensor of.
 struct StrayHandle {
-  at::Tensor* address;
+  const at::Tensor* address;
   WeakTensor tensor;
 };
 

@@ -645,18 +645,17 @@ void FuzzRun::by_call(Scope& scope) {
 }
 
 void FuzzRun::check_installed(const Scope& scope) {
-  for (const auto& [handle, leaf, is_alias] : scope.expected.handles) {
+  for (const auto& [handle, leaf, how] : scope.expected.handles) {
     if (scope.options.use_state_dict) {
       EXPECT_TRUE(are_equal(*handle, leaf));
-    } else if (is_alias) {
+    } else if (how == Install::kLeaf) {
+      EXPECT_TRUE(handle->is_same(leaf));
+    } else {
       EXPECT_FALSE(handle->is_same(leaf));
       EXPECT_TRUE(handle->is_alias_of(leaf) && handle->sizes() == leaf.sizes() && handle->strides() == leaf.strides());
       EXPECT_EQ(handle->storage_offset(), leaf.storage_offset());
-      EXPECT_FALSE(leaf.requires_grad());
-    } else {
-      EXPECT_TRUE(handle->is_same(leaf));
     }
-    EXPECT_EQ(handle->requires_grad(), is_alias || leaf.requires_grad());
+    EXPECT_EQ(handle->requires_grad(), how == Install::kAliasWithGrad || leaf.requires_grad());
   }
   for (const Entry* const entry : scope.expected.written) {
     for (const Cell* const cell : entry->cells) EXPECT_TRUE(cell->handle()->is_same(*entry->handle)) << entry->name;
@@ -695,7 +694,7 @@ void FuzzRun::check_current(const Scope& scope, const TensorDict& current) {
 
 /// What the forward that follows computes with.
 Tensor FuzzRun::tensor_read_by(const Scope& scope, const Cell& cell) const {
-  for (const auto& [handle, leaf, is_alias] : scope.expected.handles) {
+  for (const auto& [handle, leaf, how] : scope.expected.handles) {
     if (handle != cell.handle()) continue;
     return scope.mechanism == Mechanism::kCall ? resolved(leaf) : resolved(*handle);
   }

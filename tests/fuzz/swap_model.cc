@@ -4,6 +4,7 @@
 #include <torch/nn/modules/container/parameterlist.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "functional/internal/module_registry.h"
@@ -127,6 +128,18 @@ std::vector<Use> tied_uses(const ModuleView& view, const std::vector<Use>& uses)
   return tied;
 }
 
+/// Marks leaves that are tensors of the module which have other leaves.
+void keep_apart(Prediction& expected) {
+  for (NewHandle& installed : expected.handles) {
+    const auto is_exchanged = [&](const NewTensor& redirect) {
+      return hold_one(redirect.old, installed.leaf) && !hold_one(redirect.leaf, installed.leaf);
+    };
+    if (std::any_of(expected.redirects.begin(), expected.redirects.end(), is_exchanged)) {
+      installed.how = Install::kAlias;
+    }
+  }
+}
+
 }  // namespace
 
 ModuleView::ModuleView(torch::nn::Module& module, const std::vector<Cell>& cells) {
@@ -159,14 +172,21 @@ void ModuleView::add(torch::nn::Module& module, const std::string& path) {
 void ModuleView::give_cells_to_entries(const std::vector<Cell>& cells) {
   std::vector<std::optional<Way>> noted(entries.size());
   for (torch::nn::Module* const module : modules_) {
-    for (const Cell& cell : cells) {
-      if (cell.module != module || cell.kind != Cell::Kind::kMember) continue;
-      const Tensor& held = *cell.handle();
-      const auto is_own = [&](const Entry& entry) {
+    const auto own_of = [&](const Cell& cell) {
+      return std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) {
         return entry.module == module && is_name_of(cell.member, entry.name);
-      };
+      });
+    };
+    std::vector<std::reference_wrapper<const Cell>> members;
+    for (const Cell& cell : cells) {
+      if (cell.module == module && cell.kind == Cell::Kind::kMember) members.emplace_back(cell);
+    }
+    std::stable_partition(members.begin(), members.end(),
+                          [&](const Cell& cell) { return own_of(cell) != entries.end(); });
+    for (const Cell& cell : members) {
+      const Tensor& held = *cell.handle();
       const auto holds_it = [&](const Entry& entry) { return hold_one(*entry.handle, held); };
-      const auto own = std::find_if(entries.begin(), entries.end(), is_own);
+      const auto own = own_of(cell);
       const bool has_own = own != entries.end();
       if (has_own && (holds_it(*own) || (!held.defined() && !own->handle->defined()))) {
         own->cells.push_back(&cell);
@@ -241,11 +261,12 @@ Prediction predict(const ModuleView& view, const TensorDict& tree, Mechanism mec
       expected.contents.push_back({*entry->handle, leaf});
       continue;
     }
-    const bool is_alias = rules.makes_alias(*entry, leaf);
-    expected.handles.push_back({entry->handle, leaf, is_alias});
-    for (const Cell* const cell : entry->cells) expected.handles.push_back({cell->handle(), leaf, is_alias});
+    const Install how = rules.makes_alias(*entry, leaf) ? Install::kAliasWithGrad : Install::kLeaf;
+    expected.handles.push_back({entry->handle, leaf, how});
+    for (const Cell* const cell : entry->cells) expected.handles.push_back({cell->handle(), leaf, how});
     if (entry->way == Way::kUnknown) expected.redirects.push_back({*entry->handle, leaf});
   }
+  if (mechanism == Mechanism::kCall) keep_apart(expected);
   return expected;
 }
 

@@ -57,11 +57,17 @@ struct ModuleView {
 enum class Mechanism { kGuard, kForGood, kCall };
 enum class Refusal { kNone, kIndex, kValue };
 
-/// What a handle shall hold: the leaf itself, or an alias of it that requires grad.
+enum class Install {
+  kLeaf,           ///< the leaf itself
+  kAliasWithGrad,  ///< an alias of it that requires grad
+  kAlias,          ///< an alias of it, because operators are given something else for the leaf itself
+};
+
+/// What a handle shall hold.
 struct NewHandle {
   Tensor* handle;
   Tensor leaf;
-  bool is_alias;
+  Install how;
 };
 
 /// A tensor and the leaf whose values it gets, or which it is exchanged for.

@@ -43,6 +43,16 @@ struct PlacedKnownImpl : PlacedImpl {};
 static_assert(sizeof(PlacedKnownImpl) <= sizeof(g_place));
 
 /// A class without annotation.
+/// An element and a named member that hold one tensor.
+struct TiedElementImpl : torch::nn::Module {
+  TiedElementImpl() {
+    w = register_parameter("w", torch::ones({2}));
+    list.push_back(register_parameter("p0", w));
+  }
+  torch::Tensor w;
+  std::vector<torch::Tensor> list;
+};
+
 struct UnknownImpl : torch::nn::Module {
   UnknownImpl() { w = register_parameter("w", torch::ones({2})); }
   torch::Tensor w;
@@ -52,6 +62,7 @@ struct UnknownImpl : torch::nn::Module {
 
 GRAFT_SLOTS(GrowingImpl, list, shift)
 GRAFT_SLOTS(PlacedKnownImpl, w)
+GRAFT_SLOTS(TiedElementImpl, list, w)
 
 namespace graft::internal {
 namespace {
@@ -104,6 +115,13 @@ TEST(SwapPlanTest, FindsTheEntryAndTheMembersOfEachName) {
   EXPECT_EQ(members_of(plan, "fc.weight"), std::vector<const Tensor*>{&module.fc->weight});
   EXPECT_TRUE(plan.is_one_to_one());
   EXPECT_FALSE(plan.holds_ties());
+}
+
+TEST(SwapPlanTest, FindsTheMembersOfTwoEntriesThatHoldOneTensor) {
+  TiedElementImpl module;
+  const SwapPlan plan(module);
+  EXPECT_EQ(members_of(plan, "w"), std::vector<const Tensor*>{&module.w});
+  EXPECT_EQ(members_of(plan, "p0"), std::vector<const Tensor*>{&module.list[0]});
 }
 
 TEST(SwapPlanTest, FindsTheMemberOfAnEmptyEntry) {
