@@ -42,7 +42,6 @@ struct PlacedImpl : torch::nn::Module {
 struct PlacedKnownImpl : PlacedImpl {};
 static_assert(sizeof(PlacedKnownImpl) <= sizeof(g_place));
 
-/// A class without annotation.
 /// An element and a named member that hold one tensor.
 struct TiedElementImpl : torch::nn::Module {
   TiedElementImpl() {
@@ -53,6 +52,7 @@ struct TiedElementImpl : torch::nn::Module {
   std::vector<torch::Tensor> list;
 };
 
+/// A class without annotation.
 struct UnknownImpl : torch::nn::Module {
   UnknownImpl() { w = register_parameter("w", torch::ones({2})); }
   torch::Tensor w;
