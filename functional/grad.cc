@@ -4,14 +4,10 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <sstream>
+#include <vector>
 
 namespace graft::internal {
 namespace {
-
-bool has_derivative(const Tensor& tensor) {
-  return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex());
-}
 
 void check_loss(const Tensor& loss) {
   TORCH_CHECK_VALUE(loss.defined(),
@@ -23,66 +19,27 @@ void check_loss(const Tensor& loss) {
                    ", expected a floating type");
 }
 
+std::vector<Tensor> gradients_of(const Tensor& loss, const GradCall& call) {
+  if (call.inputs().empty() || !call.level().requires_grad(loss)) return std::vector<Tensor>(call.inputs().size());
+  // A graph of the gradients costs time and memory: only for whoever differentiates them.
+  return torch::autograd::grad({loss}, call.inputs(), /*grad_outputs=*/{}, /*retain_graph=*/std::nullopt,
+                               /*create_graph=*/call.level().is_differentiated_outside(loss),
+                               /*allow_unused=*/true);
+}
+
 }  // namespace
 
-void check_differentiable(const ArgumentParts& arguments, const std::vector<std::size_t>& differentiated) {
-  std::ostringstream problems;
-  for (const std::size_t position : differentiated) {
-    for (const TreePart& part : arguments[position]) {
-      visit_tensors(part, [&](const Tensor& tensor, const TensorPlace& place) {
-        if (has_derivative(tensor)) return;
-        problems << "\n  " << place.describe("argument " + std::to_string(position)) << ": "
-                 << (tensor.defined() ? c10::toString(tensor.scalar_type()) : "undefined");
-      });
-    }
-  }
-  const std::string text = problems.str();
-  TORCH_CHECK_TYPE(text.empty(), "grad: these tensors have no derivative:", text,
-                   "\nSplit them off and pass them as an argument that is not "
-                   "differentiated.");
-}
-
-GradCall::GradCall(const ArgumentParts& arguments, const std::vector<std::size_t>& differentiated) {
-  for (const auto& parts : arguments) {
-    for (const TreePart& part : parts) {
-      replace_tensors(part, [&](const Tensor& tensor) { return tensor.defined() ? level_.wrap(tensor) : tensor; });
-    }
-  }
-  for (const std::size_t position : differentiated) {
-    for (const TreePart& part : arguments[position]) {
-      visit_tensors(part, [&](const Tensor& tensor, const TensorPlace&) {
-        inputs_.push_back(tensor);
-        inputs_.back().set_requires_grad(true);
-      });
-    }
-  }
-}
-
-void GradCall::differentiate(const Tensor& loss, const ArgumentParts& gradients) const {
+void differentiate(const GradCall& call, const Tensor& loss, const ArgumentParts& gradients) {
   check_loss(loss);
-  const std::vector<Tensor> found = gradients_of(loss);
+  const std::vector<Tensor> found = gradients_of(loss, call);
   auto next = found.begin();
   for (const auto& parts : gradients) {
     for (const TreePart& part : parts) {
       replace_tensors(part, [&](const Tensor& original) {
         const Tensor& gradient = *next++;
-        return level_.unwrap(gradient.defined() ? gradient : at::zeros_like(original));
+        return call.level().unwrap(gradient.defined() ? gradient : at::zeros_like(original));
       });
     }
-  }
-}
-
-std::vector<Tensor> GradCall::gradients_of(const Tensor& loss) const {
-  if (inputs_.empty() || !level_.requires_grad(loss)) return std::vector<Tensor>(inputs_.size());
-  // A graph of the gradients costs time and memory: only for whoever differentiates them.
-  return torch::autograd::grad({loss}, inputs_, /*grad_outputs=*/{}, /*retain_graph=*/std::nullopt,
-                               /*create_graph=*/level_.is_differentiated_outside(loss),
-                               /*allow_unused=*/true);
-}
-
-void GradCall::leave(const std::vector<TreePart>& parts) const {
-  for (const TreePart& part : parts) {
-    replace_tensors(part, [&](const Tensor& tensor) { return tensor.defined() ? level_.unwrap(tensor) : tensor; });
   }
 }
 

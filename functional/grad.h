@@ -15,41 +15,19 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "functional/internal/transform_level.h"
+#include "functional/internal/argnums.h"
+#include "functional/internal/grad_call.h"
 #include "functional/tree.h"
 
 namespace graft {
 namespace internal {
 
-/// The untyped core of one call of a gradient function; the level is open during its life.
-class GradCall {
- public:
-  /// Takes every tensor of `arguments` into the level, where the tensors of the arguments `differentiated` require
-  /// grad.
-  GradCall(const ArgumentParts& arguments, const std::vector<std::size_t>& differentiated);
-
-  /// Replaces the tensors of `gradients`, which are the differentiated arguments in order, by the gradients of `loss`.
-  void differentiate(const Tensor& loss, const ArgumentParts& gradients) const;
-
-  /// Takes the tensors of `parts` out of the level.
-  void leave(const std::vector<TreePart>& parts) const;
-
- private:
-  std::vector<Tensor> gradients_of(const Tensor& loss) const;
-
-  GradLevel level_;
-  std::vector<Tensor> inputs_;
-};
-
-/// \throws c10::TypeError listing each tensor of `arguments` that has no derivative, if one of `differentiated` has
-/// any.
-void check_differentiable(const ArgumentParts& arguments, const std::vector<std::size_t>& differentiated);
+/// Replaces the tensors of `gradients`, which are the differentiated arguments in order, by the gradients of `loss`.
+void differentiate(const GradCall& call, const Tensor& loss, const ArgumentParts& gradients);
 
 /// The result of a differentiated function, taken apart.
 template <class Result>
@@ -77,54 +55,29 @@ struct LossTraits<std::pair<Tensor, Aux>> {
   }
 };
 
-/// Returns the position of argument `argnum`, which counts from the end if it is negative.
-template <int argnum, std::size_t count>
-constexpr std::size_t argument_position() {
-  constexpr int position = argnum < 0 ? argnum + static_cast<int>(count) : argnum;
-  static_assert(position >= 0 && position < static_cast<int>(count),
-                "grad: the function has no argument of that number");
-  return static_cast<std::size_t>(position);
-}
-
-/// One gradient stands for itself, several are a tuple.
-template <class... Gradients>
-auto one_or_all(std::tuple<Gradients...> gradients) {
-  if constexpr (sizeof...(Gradients) == 1) {
-    return std::get<0>(std::move(gradients));
-  } else {
-    return gradients;
-  }
-}
-
 /// Returns the pair of f's result and its gradients with respect to the arguments at `positions`.
 template <std::size_t... positions, class F, class... Args>
-auto value_and_gradients(const F& f, Args&&... args) {
+auto value_and_gradients(Positions<positions...>, const F& f, Args&&... args) {
   HeldArguments<Args...> arguments(std::forward<Args>(args)...);
   static_assert((Tree<std::remove_cvref_t<std::tuple_element_t<positions, HeldArguments<Args...>>>> && ...),
                 "grad: an argument to differentiate must consist of tensors alone");
   std::tuple gradients = std::make_tuple(std::get<positions>(arguments)...);
 
   const ArgumentParts parts = collect_each(arguments);
-  check_differentiable(parts, {positions...});
+  check_differentiable("grad", parts, {positions...});
   const GradCall call(parts, {positions...});
   auto result = call_with(f, arguments);
   using Loss = LossTraits<decltype(result)>;
   static_assert(Loss::kIsLoss, "grad: the function must return a Tensor or a std::pair<Tensor, Aux>");
-  call.differentiate(Loss::loss(result), collect_each(gradients));
+  differentiate(call, Loss::loss(result), collect_each(gradients));
   call.leave(collect_parts(result));
   return std::make_pair(std::move(result), one_or_all(std::move(gradients)));
 }
 
-/// Names the argument itself: `value_and_gradients` at the arguments `argnums` of a call, at the first if none is
-/// given.
+/// At the arguments `argnums` of a call, at the first if none is given.
 template <int... argnums, class F, class... Args>
 auto value_and_gradients_at(const F& f, Args&&... args) {
-  static_assert(sizeof...(Args) > 0, "grad: the function has no argument to differentiate");
-  if constexpr (sizeof...(argnums) == 0) {
-    return value_and_gradients<0>(f, std::forward<Args>(args)...);
-  } else {
-    return value_and_gradients<argument_position<argnums, sizeof...(Args)>()...>(f, std::forward<Args>(args)...);
-  }
+  return value_and_gradients(positions_or_first<sizeof...(Args), argnums...>(), f, std::forward<Args>(args)...);
 }
 
 }  // namespace internal

@@ -3,6 +3,11 @@
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/functorch/TensorWrapper.h>
+#include <ATen/ops/_make_dual.h>
+#include <ATen/ops/_unpack_dual.h>
+#include <torch/csrc/autograd/forward_grad.h>
+
+#include <mutex>
 
 namespace graft::internal {
 namespace {
@@ -30,6 +35,19 @@ int64_t push_grad_layer() {
                                             /*prev_inference_mode=*/c10::InferenceMode::is_enabled());
 }
 
+int64_t push_jvp_layer() {
+  return functorch::initAndPushDynamicLayer(functorch::TransformType::Jvp, /*batch_size=*/std::nullopt,
+                                            /*randomness=*/std::nullopt, /*prev_grad_mode=*/std::nullopt,
+                                            c10::AutogradState::get_tls_state().get_fw_grad_mode(),
+                                            /*functionalize_add_back_views=*/std::nullopt,
+                                            c10::InferenceMode::is_enabled());
+}
+
+std::optional<c10::InferenceMode> inference_mode_off() {
+  if (!c10::InferenceMode::is_enabled()) return std::nullopt;
+  return std::optional<c10::InferenceMode>(std::in_place, /*enabled=*/false);
+}
+
 /// Returns the hidden dim of `tensor` at a level, as part of its implementation, or nullptr.
 functorch::BatchedTensorImpl* batched_at(const at::Tensor& tensor, int64_t level) {
   auto* batched = functorch::maybeGetBatchedImpl(tensor);
@@ -46,13 +64,6 @@ const at::Tensor* wrapped_value(const at::Tensor& tensor) {
   if (auto* batched = functorch::maybeGetBatchedImpl(tensor)) return &batched->value();
   if (auto* wrapper = functorch::maybeGetTensorWrapper(tensor)) return &wrapper->value();
   return nullptr;
-}
-
-bool requires_grad_on_any_level(const at::Tensor& tensor) {
-  for (const at::Tensor* value = &tensor; value != nullptr; value = wrapped_value(*value)) {
-    if (value->requires_grad()) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -85,9 +96,7 @@ bool VmapLevel::is_batched(const at::Tensor& tensor) const {
 GradLevel::GradLevel()
     : TransformLevel(push_grad_layer()),
       outer_grad_mode_(c10::GradMode::is_enabled()),
-      no_inference_mode_(c10::InferenceMode::is_enabled()
-                             ? std::optional<c10::InferenceMode>(std::in_place, /*enabled=*/false)
-                             : std::optional<c10::InferenceMode>()),
+      no_inference_mode_(inference_mode_off()),
       grad_mode_(/*enabled=*/true) {}
 
 at::Tensor GradLevel::wrap(const at::Tensor& tensor) const {
@@ -105,6 +114,66 @@ bool GradLevel::requires_grad(const at::Tensor& tensor) const {
 
 bool GradLevel::is_differentiated_outside(const at::Tensor& tensor) const {
   return outer_grad_mode_ && requires_grad_on_any_level(unwrap(tensor));
+}
+
+namespace {
+
+/// How many hold the level of forward-mode derivatives, and whether the first of them has opened it.
+struct ForwardHolders {
+  std::mutex mutex;
+  int64_t count = 0;
+  bool opened = false;
+
+  static ForwardHolders& get() {
+    static auto* const holders = new ForwardHolders;  // threads may outlive the statics of the process
+    return *holders;
+  }
+};
+
+}  // namespace
+
+ForwardDerivatives::ForwardDerivatives() {
+  ForwardHolders& holders = ForwardHolders::get();
+  const std::lock_guard lock(holders.mutex);
+  if (holders.count == 0) {
+    // The program may have opened it itself.
+    holders.opened = torch::autograd::ForwardADLevel::try_get_by_idx(0) == nullptr;
+    if (holders.opened) torch::autograd::ForwardADLevel::get_next_idx();
+  }
+  ++holders.count;
+}
+
+ForwardDerivatives::~ForwardDerivatives() {
+  ForwardHolders& holders = ForwardHolders::get();
+  const std::lock_guard lock(holders.mutex);
+  if (--holders.count == 0 && holders.opened) torch::autograd::ForwardADLevel::release_idx(0);
+}
+
+JvpLevel::JvpLevel()
+    : TransformLevel(push_jvp_layer()), no_inference_mode_(inference_mode_off()), forward_mode_(/*enabled=*/true) {}
+
+at::Tensor JvpLevel::with_tangent(const at::Tensor& tensor, const at::Tensor& tangent) const {
+  return at::_make_dual(functorch::unwrapIfDead(tensor), functorch::unwrapIfDead(tangent), /*level=*/0);
+}
+
+at::Tensor JvpLevel::value(const at::Tensor& tensor) const {
+  const auto* wrapper = wrapper_at(tensor, number());
+  return wrapper != nullptr ? wrapper->value() : tensor;
+}
+
+at::Tensor JvpLevel::tangent(const at::Tensor& tensor) const {
+  if (wrapper_at(tensor, number()) == nullptr) return {};
+  const at::Tensor tangent = std::get<1>(at::_unpack_dual(tensor, /*level=*/0));
+  return tangent.defined() ? value(tangent) : tangent;
+}
+
+at::Tensor without_ended_level(const at::Tensor& tensor) { return functorch::unwrapIfDead(tensor); }
+
+bool requires_grad_on_any_level(const at::Tensor& tensor) {
+  for (const at::Tensor* value = &tensor; value != nullptr; value = wrapped_value(*value)) {
+    if (value->requires_grad()) return true;
+  }
+  return false;
 }
 
 int64_t depth() { return static_cast<int64_t>(functorch::getDynamicLayerStack().size()); }

@@ -90,6 +90,43 @@ class [[nodiscard]] GradLevel : private TransformLevel {
   c10::AutoGradMode grad_mode_;
 };
 
+/// Keeps the one level of forward-mode derivatives that LibTorch has open. It is the process's, not the thread's:
+/// whoever needs it holds it, and it closes when nobody does.
+class [[nodiscard]] ForwardDerivatives {
+ public:
+  ForwardDerivatives();
+  ~ForwardDerivatives();
+  ForwardDerivatives(const ForwardDerivatives&) = delete;
+  ForwardDerivatives& operator=(const ForwardDerivatives&) = delete;
+};
+
+/// A level whose values carry tangents. The forward-mode derivative is taken inside, whether or not it is taken
+/// outside; inference mode is off.
+class [[nodiscard]] JvpLevel : private TransformLevel {
+ public:
+  JvpLevel();
+
+  /// Returns a value of this level that has a tangent, a tensor of its shape.
+  at::Tensor with_tangent(const at::Tensor& tensor, const at::Tensor& tangent) const;
+
+  /// Returns the value below this level; a tensor of another level as it is.
+  at::Tensor value(const at::Tensor& tensor) const;
+
+  /// Returns the tangent below this level, or an undefined tensor if there is none.
+  at::Tensor tangent(const at::Tensor& tensor) const;
+
+ private:
+  std::optional<c10::InferenceMode> no_inference_mode_;
+  c10::AutoFwGradMode forward_mode_;
+  ForwardDerivatives derivatives_;
+};
+
+/// Returns the value of a level that has ended; any other tensor as it is.
+at::Tensor without_ended_level(const at::Tensor& tensor);
+
+/// Says whether some level, or ordinary autograd, will differentiate through `tensor`.
+bool requires_grad_on_any_level(const at::Tensor& tensor);
+
 /// Returns how many levels this thread's stack has.
 int64_t depth();
 
