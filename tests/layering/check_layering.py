@@ -17,7 +17,7 @@ LAYERS = {
     "vmap": {"tensordict", "functional", "vmap"},
 }
 FOLDERS = set(LAYERS) | {"tests", "benchmarks", "examples"}
-USES_FUNCTORCH = re.compile(r"functional/internal/transform_level\.cc|vmap/batch_rules/.+")
+USES_FUNCTORCH = re.compile(r"functional/internal/transform_level\.cc|functional/rules/.+")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 LABEL = re.compile(r'"(?:@graft)?//([^:"]*)(?::[^"]*)?"')
@@ -56,12 +56,12 @@ def check_itself():
         ("functional/grad.cc", "#include <ATen/functorch/DynamicLayer.h>"),
         ("tensordict/BUILD.bazel", 'cc_library(name = "a", deps = ["//functional:to_module"])'),
         ("functional/BUILD.bazel", 'cc_library(name = "a", deps = ["//vmap"])'),
-        ("vmap/batch_rules/BUILD.bazel", 'cc_library(name = "a", deps = ["@graft//examples:digits"])'),
+        ("functional/rules/BUILD.bazel", 'cc_library(name = "a", deps = ["@graft//examples:digits"])'),
     ]
     good = [
         ("vmap/a.cc", '#include "vmap/a.h"\n#include "functional/grad.h"\n#include <vector>\n// functional only'),
         ("functional/internal/transform_level.cc", "#include <ATen/functorch/DynamicLayer.h>"),
-        ("vmap/batch_rules/loss.cc", "#include <ATen/functorch/BatchRulesHelper.h>\n#include <torch/torch.h>"),
+        ("functional/rules/loss.cc", "#include <ATen/functorch/BatchRulesHelper.h>\n#include <torch/torch.h>"),
         ("tensordict/BUILD.bazel", 'filegroup(name = "sources", visibility = ["//tests:__subpackages__"])  # "//vmap"'),
         ("functional/BUILD.bazel", 'cc_library(name = "a", deps = [":b", "//tensordict", "@libtorch//:torch"])'),
     ]
