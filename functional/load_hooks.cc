@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
+
 namespace graft {
 namespace {
 
@@ -60,7 +62,9 @@ void LoadHookHandle::remove() const {
 
 void internal::run_load_hooks(Module& root, TensorDict& state) {
   for (const LoadHook& hook : hooks_of(root)) hook(state, "");
+  absl::flat_hash_set<const Module*> seen = {&root};
   for (const auto& item : root.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
+    if (!seen.insert(item.value().get()).second) continue;
     for (const LoadHook& hook : hooks_of(*item.value())) hook(state, item.key() + ".");
   }
 }

@@ -72,6 +72,8 @@ std::unique_ptr<ModuleSwap> swap(const TensorDict& tree, torch::nn::Module& modu
                                  const InstallRules& rules) {
   using Swap = internal::SwapBy<internal::Installation>;
   if (!use_state_dict) return std::make_unique<Swap>(tree, module, rules);
+  const internal::ModuleClaim claim(module, internal::ClaimKind::kExclusive,
+                                    rules.call);  // while hooks and save read it
   return std::make_unique<Swap>(internal::loaded_state(tree, module), module, rules);
 }
 

@@ -98,7 +98,7 @@ void describe_difference(Module& first, Module& other, std::size_t i, std::ostre
   if (!mismatch.empty()) text << "\n  module " << i << ":" << mismatch;
 }
 
-void check_alike(std::string_view call, const ModuleList& modules) {
+void check_alike(std::string_view call, const ModuleRefs& modules) {
   TORCH_CHECK_VALUE(!modules.modules().empty(), call, ": expected at least one module");
   std::ostringstream problems;
   for (std::size_t i = 1; i < modules.modules().size(); ++i) {
@@ -121,7 +121,7 @@ at::Tensor stack_leaves(const std::vector<at::Tensor>& leaves, bool expand_ident
 }
 
 /// Stacks the state of modules that are alike.
-TensorDict stack_state(const ModuleList& modules, State state, bool expand_identical) {
+TensorDict stack_state(const ModuleRefs& modules, State state, bool expand_identical) {
   const TensorDict first = from_module(*modules.modules().front(), state);
   std::vector<std::vector<at::Tensor>> leaves(first.size());
   for (Module* module : modules.modules()) {
@@ -152,7 +152,7 @@ struct Part {
   State state;
 };
 
-void copy_members(const Part& part, const ModuleList& modules) {
+void copy_members(const Part& part, const ModuleRefs& modules) {
   const std::vector<TensorDict> members = unbind(part.tree);
   for (std::size_t i = 0; i < members.size(); ++i) {
     for (const auto& [path, value] : from_module(*modules.modules()[i], part.state).leaves()) {
@@ -161,7 +161,7 @@ void copy_members(const Part& part, const ModuleList& modules) {
   }
 }
 
-void unstack(const std::vector<Part>& parts, const ModuleList& modules) {
+void unstack(const std::vector<Part>& parts, const ModuleRefs& modules) {
   TORCH_CHECK_VALUE(!modules.modules().empty(), "unstack_module_state: expected at least one module");
   const auto count = static_cast<int64_t>(modules.modules().size());
   std::ostringstream problems;
@@ -176,22 +176,22 @@ void unstack(const std::vector<Part>& parts, const ModuleList& modules) {
 
 }  // namespace
 
-StackedState stack_module_state(const ModuleList& modules) {
+StackedState stack_module_state(const ModuleRefs& modules) {
   check_alike("stack_module_state", modules);
   return {.params = stack_state(modules, State::kParameters, /*expand_identical=*/false),
           .buffers = stack_state(modules, State::kBuffers, /*expand_identical=*/false)};
 }
 
-TensorDict from_modules(const ModuleList& modules, const FromModulesOptions& options) {
+TensorDict from_modules(const ModuleRefs& modules, const FromModulesOptions& options) {
   check_alike("from_modules", modules);
   return stack_state(modules, State::kAll, options.expand_identical);
 }
 
-void unstack_module_state(const StackedState& state, const ModuleList& modules) {
+void unstack_module_state(const StackedState& state, const ModuleRefs& modules) {
   unstack({{state.params, State::kParameters}, {state.buffers, State::kBuffers}}, modules);
 }
 
-void unstack_module_state(const TensorDict& state, const ModuleList& modules) {
+void unstack_module_state(const TensorDict& state, const ModuleRefs& modules) {
   unstack({{state, State::kAll}}, modules);
 }
 

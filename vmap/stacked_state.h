@@ -14,11 +14,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "functional/module_ref.h"
 #include "tensordict/tensordict.h"
-
-namespace torch::nn {
-class Module;
-}
 
 namespace graft {
 
@@ -28,18 +25,13 @@ struct StackedState {
   TensorDict buffers;  ///< leaves [m, ...], batch size [m]
 };
 
-/// Modules by reference, made from a list of modules, holders or shared_ptrs.
-class ModuleList {
+/// Modules by reference, made from a list of holders or pointers.
+class ModuleRefs {
  public:
+  /// \throws c10::ValueError for a null pointer. LibTorch refuses an empty holder.
   template <typename Modules>
-  ModuleList(const Modules& modules) {  // NOLINT: any list of modules is a list of modules
-    for (const auto& module : modules) {
-      if constexpr (requires { module.ptr(); }) {
-        modules_.push_back(module.ptr().get());
-      } else {
-        modules_.push_back(&*module);
-      }
-    }
+  ModuleRefs(const Modules& modules) {  // NOLINT: any list of modules is a list of modules
+    for (const auto& module : modules) modules_.push_back(&ModuleRef(module).get());
   }
   absl::Span<torch::nn::Module* const> modules() const { return modules_; }
 
@@ -51,7 +43,7 @@ class ModuleList {
 /// with the result. Names of one tensor in the modules are names of one tensor in the result.
 /// \throws c10::ValueError if the list is empty, and listing every difference between the first module and another.
 /// Python: torch.func.stack_module_state. See also unstack_module_state, the inverse.
-StackedState stack_module_state(const ModuleList& modules);
+StackedState stack_module_state(const ModuleRefs& modules);
 
 struct FromModulesOptions {
   /// true: a leaf that is the same tensor in all modules is expanded (stride 0), not copied. It shares that tensor's
@@ -65,14 +57,14 @@ struct FromModulesOptions {
 /// `from_module` instead.
 /// \throws c10::ValueError as stack_module_state does.
 /// Python: TensorDict.from_modules, which does not compare modes, classes, dtypes or requires_grad, and loses ties.
-TensorDict from_modules(const ModuleList& modules, const FromModulesOptions& options = {});
+TensorDict from_modules(const ModuleRefs& modules, const FromModulesOptions& options = {});
 
 /// Copies member i of `state` into the parameters and buffers of the ith module, in place.
 /// \throws c10::ValueError if the list is empty or the number of modules is not that of the members, and listing every
 ///     leaf that does not fit; nothing is copied then.
-void unstack_module_state(const StackedState& state, const ModuleList& modules);
+void unstack_module_state(const StackedState& state, const ModuleRefs& modules);
 
 /// The same for a tree that from_modules returned.
-void unstack_module_state(const TensorDict& state, const ModuleList& modules);
+void unstack_module_state(const TensorDict& state, const ModuleRefs& modules);
 
 }  // namespace graft
