@@ -40,6 +40,11 @@ SwapExplanation explain(const SwapPlan& plan, const Slot& slot, const std::strin
     case Reach::kRegistry:
       return {name, SwapMechanism::kRebind, absl::StrCat("its entry is set, which is all that ", type, " reads")};
     case Reach::kUnknown:
+      if (!slot.entry->defined()) {
+        return {name, SwapMechanism::kRefused,
+                absl::StrCat("no member of ", type, " is known for it, and it holds nothing that could be exchanged; ",
+                             "write GRAFT_SLOTS(", type, ", ...)")};
+      }
       return {name, SwapMechanism::kRedirect,
               absl::StrCat("no member of ", type, " is known to hold it; functional_call exchanges it operator by ",
                            "operator, to_module shares the data of a plain leaf, a guard refuses; write GRAFT_SLOTS(",
@@ -57,7 +62,7 @@ const char* name_of(SwapMechanism mechanism) {
     case SwapMechanism::kRebind:
       return "rebind";
     case SwapMechanism::kRedirect:
-      return "redirect";
+      return "redirect/alias";
     case SwapMechanism::kRefused:
       return "refused";
   }

@@ -3,7 +3,10 @@
 //   std::cout << explain_swap(net);
 //
 //   fc.weight  rebind    its entry is set, and torch::nn::LinearImpl::weight
-//   scale      redirect  no member of NetImpl is known to hold it; functional_call exchanges it operator by ...
+//   scale      redirect/alias  no member of NetImpl is known to hold it; functional_call exchanges it operator by ...
+//
+// What it cannot see: a member of a class without GRAFT_SLOTS that holds a tensor which is known otherwise. The first
+// functional_call finds that.
 #pragma once
 
 #include <iosfwd>

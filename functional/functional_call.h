@@ -120,9 +120,14 @@ inline constexpr bool kStartWithOptions = std::is_same_v<std::remove_cvref_t<Fir
 /// Returns what `module.forward(arguments...)` returns with the leaves of `state` in place of the module's own tensors.
 ///
 /// Names that `state` lacks keep the module's own tensors, except that names of one tied parameter follow the name that
-/// got a leaf. The module is back to what it was when the call returns or throws. One thread at a time may call with
-/// one module, unless all calls are concurrent. Leaves and arguments mean themselves, even if one is a parameter of the
-/// module that has another leaf.
+/// got a leaf. When the call returns or throws, every handle that Graft knows holds what it held, members that
+/// `forward` assigned to as well; what `forward` writes in place to a tensor without a leaf stays. One thread at a time
+/// may call with one module, unless all calls are concurrent. Leaves and arguments mean themselves, even if one is a
+/// parameter of the module that has another leaf.
+///
+/// A parameter may have a handle that Graft does not know, in a class without GRAFT_SLOTS, while others are known
+/// (`out_ = embedding->weight`). The first call with a module finds such handles, by looking at what operators are
+/// given, and reaches them from then on; later calls do not look again.
 ///
 /// A torch::autograd::Function that `forward` applies to a parameter of a class that Graft does not know, or to any
 /// parameter in a concurrent call, computes with the leaf, but its gradient goes to the module's own tensor.
@@ -133,9 +138,10 @@ inline constexpr bool kStartWithOptions = std::is_same_v<std::remove_cvref_t<Fir
 /// \param module a module, a holder such as torch::nn::Linear, or a pointer to a module; its static type has
 ///     `forward`.
 /// \throws c10::IndexError listing every name that the module does not have.
-/// \throws c10::ValueError listing every leaf with another shape than what it stands for, in a concurrent call with
-///     another dtype or device too, or names of one parameter that are given different leaves. Exceptions of `forward`
-///     pass through.
+/// \throws c10::ValueError listing every leaf with another shape than what it stands for, in a concurrent call and for
+/// a
+///     parameter with an unknown handle with another dtype or device too, or names of one parameter that are given
+///     different leaves. Exceptions of `forward` pass through.
 /// \throws c10::Error if `options.checked`, listing leaves whose gradient goes to the module's own tensor, and those of
 ///     which it cannot be told, because they require grad and the module's own tensors do not.
 /// \throws c10::Error if another thread has swapped the module or one above or below it, or is calling it, unless both
@@ -152,6 +158,7 @@ auto functional_call(Handle&& module, const StateTrees& state, const CallOptions
   for (const TreePart& part : parts) {
     replace_tensors(part, [&](const Tensor& tensor) { return scope.leaf_for(tensor); });
   }
+  scope.note_met();
   if (options.checked) scope.check_gradients(parts);
   return result;
 }

@@ -10,8 +10,9 @@ namespace graft::internal {
 c10::IValue call_script_module(const torch::jit::Module& module, const StateTrees& state,
                                std::vector<c10::IValue> arguments) {
   TORCH_CHECK_VALUE(!state.trees().empty(), "functional_call: expected one tree of parameters or several, got none");
-  const ScriptInstallation leaves(module._ivalue(), state.trees(),
-                                  {.call = "functional_call", .preserve_flags = false, .tie = true});
+  const ScriptInstallation leaves(
+      module._ivalue(), state.trees(),
+      {.call = "functional_call", .preserve_flags = false, .tie = true, .reset_members = true});
   return script_forward(module._ivalue(), std::move(arguments));
 }
 

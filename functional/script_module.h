@@ -6,7 +6,9 @@
 //   auto loss = [&](const TensorDict& p, const Tensor& x) { return functional_call(net, p, x).square().sum(); };
 //   TensorDict per_sample = vmap(grad(loss), {.in_dims = {std::nullopt, 0}})(params, x);
 //
-// from_module, to_module and ToModuleGuard (included here) take TorchScript modules too, with the same contract.
+// from_module, to_module and ToModuleGuard (included here) take TorchScript modules too, with the same contract, but
+// for threads: nothing notices two that swap or call one TorchScript module at a time, and they must not. There is no
+// `.concurrent` either; give each thread a module of its own (`net.deepcopy()`).
 //
 // NOTE: [TorchScript and derivatives]
 // functional_call runs the code of `forward` as it is written. Module::forward soon runs what TorchScript's optimiser

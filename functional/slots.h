@@ -7,9 +7,14 @@
 //   struct NetImpl : torch::nn::Module { ... private: torch::Tensor w_; std::vector<torch::Tensor> layers_; };
 //   GRAFT_SLOTS(NetImpl, w_, layers_)
 //
-// Members may be private, and may be a Tensor, or a vector, array or optional of Tensor. List those that hold
-// registered parameters or buffers of this or of any other module; which is which is found by looking. Members of base
-// classes that have slots of their own, and sub-modules, need no mention.
+// Members may be private, and may be a Tensor, or a vector, array or optional of Tensor. List every member that holds a
+// registered parameter or buffer, of this or of any other module (`out_ = embedding->weight`); which is which is found
+// by looking. One that is not listed keeps the old tensor under a guard. Members of base classes that have slots of
+// their own, and sub-modules, need no mention.
+//
+//   GRAFT_SLOTS(NetImpl)
+//
+// alone says that forward reads no members, but what is registered: `named_parameters()["w"]`.
 #pragma once
 
 #include "functional/internal/module_slots.h"
@@ -21,15 +26,15 @@
 // lets a line outside the class name its private members. The members are prefixed by a macro that calls itself again
 // until its arguments are used up.
 #define GRAFT_INTERNAL_SLOTS(Type, number, ...) GRAFT_INTERNAL_SLOTS_NUMBERED(Type, number, __VA_ARGS__)
-#define GRAFT_INTERNAL_SLOTS_NUMBERED(Type, number, ...)                                              \
-  namespace graft::internal {                                                                         \
-  namespace {                                                                                         \
-  struct SlotNames##number {                                                                          \
-    static constexpr std::string_view kList = #__VA_ARGS__;                                           \
-  };                                                                                                  \
-  }                                                                                                   \
-  template struct SlotRegistration<Type, SlotNames##number,                                           \
-                                   GRAFT_INTERNAL_EXPAND(GRAFT_INTERNAL_MEMBERS(Type, __VA_ARGS__))>; \
+#define GRAFT_INTERNAL_SLOTS_NUMBERED(Type, number, ...)                                                           \
+  namespace graft::internal {                                                                                      \
+  namespace {                                                                                                      \
+  struct SlotNames##number {                                                                                       \
+    static constexpr std::string_view kList = #__VA_ARGS__;                                                        \
+  };                                                                                                               \
+  }                                                                                                                \
+  template struct SlotRegistration<Type, SlotNames##number __VA_OPT__(                                             \
+                                             , GRAFT_INTERNAL_EXPAND(GRAFT_INTERNAL_MEMBERS(Type, __VA_ARGS__)))>; \
   }
 #define GRAFT_INTERNAL_PARENTHESES ()
 #define GRAFT_INTERNAL_EXPAND(...) GRAFT_INTERNAL_EXPAND3(GRAFT_INTERNAL_EXPAND3(GRAFT_INTERNAL_EXPAND3(__VA_ARGS__)))

@@ -16,8 +16,8 @@
 //
 // All leaves are installed or none: after an exception the module is as it was. Leaves are shared, never copied. Not
 // for one call with other parameters: functional_call does that, for any module.
-// A module is swapped by one thread at a time: another one that tries, or calls functional_call, gets an error. A plain
-// `forward` by another thread is not noticed, and must not happen meanwhile.
+// A module is swapped by one thread at a time: another one that tries, or calls functional_call, gets an error. What
+// another thread only reads (a plain `forward`, from_module, `parameters()`) is not noticed, and must not be meanwhile.
 #pragma once
 
 #include <memory>
@@ -76,8 +76,9 @@ struct ToModuleOptions {
 /// leaf from now on, if the leaf is plain; else it is refused.
 ///
 /// \returns the old values under the names in `tree`, or nothing if `options.return_swap` is false: the tensors
-///     themselves, or copies of their values with `options.inplace`. Names that held nothing (the bias of a Linear
-///     without bias) are left out.
+///     themselves; with `options.inplace` copies of their values; where a parameter shares the data of a leaf from now
+///     on, tensors over its old data that require no grad. Names that held nothing (the bias of a Linear without bias)
+///     are left out.
 /// \throws c10::IndexError listing every name that `module` does not have.
 /// \throws c10::ValueError listing every leaf that does not fit: another shape than what it would replace (in place
 ///     also dtype or device), an integer leaf where the parameter requires grad, a parameter in a class that needs
@@ -91,11 +92,11 @@ std::optional<TensorDict> to_module(const TensorDict& tree, ModuleRef module, co
 std::optional<TensorDict> to_module(const TensorDict& tree, const torch::jit::Module& module,
                                     const ToModuleOptions& options = {});
 
-/// Installs the leaves as to_module does, until the guard is destroyed. Then every handle holds the very tensor that
-/// it held before, under the same name, in the same order, whatever happened to the module in between: values
-/// reassigned, entries unregistered, the module moved or cast. Names registered in between stay. Guards on one module
-/// unwind in reverse order, as blocks do.
-/// Python: `with tree.to_module(module):`.
+/// Installs the leaves as to_module does, until the guard is destroyed. Then every handle of a name in `tree` holds the
+/// very tensor that it held before, under the same name, in the same order, whatever happened to the module in between:
+/// values reassigned, entries unregistered, the module moved or cast. Names that `tree` lacks are as the block left
+/// them, and names registered in between stay. Guards on one module unwind in reverse order, as blocks do. Python:
+/// `with tree.to_module(module):`.
 class [[nodiscard]] ToModuleGuard {
  public:
   /// \throws as to_module does; the module is then as it was.

@@ -11,39 +11,49 @@
 #include "functional/internal/recorded_graph.h"
 
 namespace graft::internal {
+namespace {
+
+Redirects::Pairs all_pairs(const Redirects& redirects) {
+  Redirects::Pairs pairs = redirects.needed;
+  pairs.insert(pairs.end(), redirects.doubtful.begin(), redirects.doubtful.end());
+  return pairs;
+}
+
+}  // namespace
 
 CallScope::CallScope(torch::nn::Module& module, const std::vector<const TensorDict*>& trees, bool concurrent)
     : trees_(trees) {
   TORCH_CHECK_VALUE(!trees.empty(), "functional_call: expected one tree of parameters or several, got none");
-  pairs_ = take_in(module, concurrent);
-  if (keep_leaves_apart()) pairs_ = take_in(module, concurrent);
-  if (!pairs_.empty()) redirect_.emplace(pairs_);
+  take_in(module, concurrent);
+  if (keep_leaves_apart()) take_in(module, concurrent);
+  if (const auto pairs = all_pairs(redirects_); !pairs.empty()) {
+    redirect_.emplace(pairs, /*notes_met=*/!redirects_.doubtful.empty());
+  }
   begin_ = recorded_so_far();
 }
 
-/// Takes in the leaves of the trees and returns what is to be redirected.
-CallScope::Pairs CallScope::take_in(torch::nn::Module& module, bool concurrent) {
-  Pairs pairs;
+/// Takes in the leaves of the trees, and what is to be redirected.
+void CallScope::take_in(torch::nn::Module& module, bool concurrent) {
   if (concurrent) {
     claim_.emplace(module, ClaimKind::kShared, "functional_call");
-    pairs = concurrent_leaves(claim_->plan(), trees_);
-  } else {
-    installation_.reset();
-    installation_.emplace(
-        module, trees_,
-        InstallRules{.call = "functional_call", .preserve_flags = false, .tie = true, .redirect = true});
-    pairs = installation_->redirects();
+    redirects_ = {.needed = concurrent_leaves(claim_->plan(), trees_), .doubtful = {}};
+    std::erase_if(redirects_.needed, [](const auto& pair) { return pair.first.is_same(pair.second); });
+    return;
   }
-  std::erase_if(pairs, [](const auto& pair) { return pair.first.is_same(pair.second); });
-  return pairs;
+  installation_.reset();
+  installation_.emplace(
+      module, trees_,
+      InstallRules{
+          .call = "functional_call", .preserve_flags = false, .tie = true, .redirect = true, .reset_members = true});
+  redirects_ = installation_->take_redirects();
 }
 
 /// A leaf may be a parameter that is redirected itself, and would be exchanged in its turn. Puts aliases in place of
 /// such leaves, and says whether there were any.
 bool CallScope::keep_leaves_apart() {
-  if (pairs_.empty()) return false;
   absl::flat_hash_map<const at::TensorImpl*, at::Tensor> aliases;
-  for (const auto& [old_tensor, leaf] : pairs_) aliases.emplace(old_tensor.unsafeGetTensorImpl(), at::Tensor());
+  for (const auto& [old_tensor, leaf] : all_pairs(redirects_))
+    aliases.emplace(old_tensor.unsafeGetTensorImpl(), at::Tensor());
   const auto is_exchanged = [&](const at::Tensor& leaf) { return aliases.contains(leaf.unsafeGetTensorImpl()); };
   const auto kept = [&](const at::Tensor& leaf) {
     if (!is_exchanged(leaf)) return leaf;
@@ -51,6 +61,7 @@ bool CallScope::keep_leaves_apart() {
     if (!alias.defined()) alias = at::alias(leaf);
     return alias;
   };
+  if (aliases.empty()) return false;
   const bool clash = std::any_of(trees_.begin(), trees_.end(), [&](const TensorDict* tree) {
     return std::any_of(tree->values().begin(), tree->values().end(), is_exchanged);
   });
@@ -62,6 +73,11 @@ bool CallScope::keep_leaves_apart() {
 
 at::Tensor CallScope::leaf_for(const at::Tensor& tensor) const {
   return redirect_ && tensor.defined() ? redirect_->leaf_for(tensor) : tensor;
+}
+
+void CallScope::note_met() {
+  if (redirects_.doubtful.empty()) return;
+  installation_->note_met([this](const at::TensorImpl* old_tensor) { return redirect_->was_met(old_tensor); });
 }
 
 at::Tensor CallScope::argument(const at::Tensor& tensor) {
@@ -83,7 +99,7 @@ std::string CallScope::name_of(const at::Tensor& leaf) const {
 void CallScope::check_gradients(const std::vector<TreePart>& results) const {
   if (!redirect_) return;
   std::ostringstream problems;
-  for (const auto& [old_tensor, leaf] : pairs_) {
+  for (const auto& [old_tensor, leaf] : redirects_.needed) {
     if (leaf.requires_grad() && !old_tensor.requires_grad()) {
       problems << "\n  " << name_of(leaf)
                << ": the module's own tensor does not require grad, so nothing can be found out; set its requires_grad";

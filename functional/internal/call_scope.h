@@ -14,8 +14,8 @@
 
 namespace graft::internal {
 
-/// Installs the leaves as they are, ties included, and redirects those that no known handle reaches. A concurrent scope
-/// redirects them all and does not write to the module.
+/// Installs the leaves as they are, ties included, and redirects those that known handles alone do not reach. A
+/// concurrent scope redirects them all and does not write to the module.
 class CallScope {
  public:
   CallScope(torch::nn::Module& module, const std::vector<const TensorDict*>& trees, bool concurrent);
@@ -26,6 +26,9 @@ class CallScope {
   /// Returns the leaf if `tensor` is a parameter that was redirected, else `tensor`.
   at::Tensor leaf_for(const at::Tensor& tensor) const;
 
+  /// Comes after `forward` and leaf_for of its results: what needed no redirect in this call will get none in the next.
+  void note_met();
+
   /// Returns a tensor of an argument as the scope leaves it alone: an alias if `tensor` is a redirected parameter.
   /// Comes before `forward`.
   at::Tensor argument(const at::Tensor& tensor);
@@ -35,9 +38,7 @@ class CallScope {
   void check_gradients(const std::vector<TreePart>& results) const;
 
  private:
-  using Pairs = std::vector<std::pair<at::Tensor, at::Tensor>>;
-
-  Pairs take_in(torch::nn::Module& module, bool concurrent);
+  void take_in(torch::nn::Module& module, bool concurrent);
   bool keep_leaves_apart();
   std::string name_of(const at::Tensor& leaf) const;
 
@@ -45,7 +46,7 @@ class CallScope {
   std::vector<TensorDict> copies_;            ///< of the trees, if some leaf had to be an alias
   std::optional<Installation> installation_;  ///< unless the scope is concurrent
   std::optional<ModuleClaim> claim_;          ///< if it is
-  Pairs pairs_;                               ///< each redirected parameter with its leaf
+  Redirects redirects_;
   std::optional<RedirectScope> redirect_;
   uint64_t begin_ = 0;  ///< of what `forward` records
 };

@@ -52,7 +52,8 @@ Installation::Installation(Module& module, Trees trees, const InstallRules& rule
       plan_(&claim_.plan()),
       newest_plan_(newest_plan()),
       writes_before_(persistent_writes()),
-      keys_(trees.front()->keys()) {
+      keys_(trees.front()->keys()),
+      resets_members_(rules.reset_members) {
   Parts parts;
   for (const TensorDict* tree : trees) parts.push_back({tree, plan_->slots_for(tree->keys(), rules.call)});
   if (rules.strict) check_complete(requests_of(parts), rules);
@@ -78,15 +79,24 @@ Installation::Installation(Module& module, Trees trees, const InstallRules& rule
 
 Installation::~Installation() {
   if (kept_) return;
-  --open_installations;
+  note_end();
   restore();
 }
 
 void Installation::keep() {
   kept_ = true;
-  --open_installations;
+  note_end();
   contents_.keep();
   note_persistent_write();
+}
+
+/// A guard may end on another thread than it began on. That one looks ties up ever after, which costs time alone.
+void Installation::note_end() const {
+  if (claim_.is_of_this_thread()) {
+    --open_installations;
+  } else {
+    note_persistent_write();
+  }
 }
 
 bool Installation::names_a_slot_twice(const Parts& parts) const {
@@ -217,6 +227,7 @@ void Installation::restore() noexcept {
   if (persistent_writes() != writes_before_) note_persistent_write();  // for those who looked within the scope
   if (plan_->still_holds()) {
     for (std::size_t i = old_.size(); i-- > 0;) swap_handles(old_[i], *slots_->handles[i]);
+    if (resets_members_) plan_->reset_members();
   } else {
     restore_changed_module();
   }
@@ -261,12 +272,25 @@ void Installation::visit_old(absl::FunctionRef<void(const Slot&, const at::Tenso
   }
 }
 
-std::vector<std::pair<at::Tensor, at::Tensor>> Installation::redirects() const {
-  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
+Redirects Installation::take_redirects() {
+  Redirects redirects;
+  doubtful_.clear();
   visit_old([&](const Slot& slot, const at::Tensor& old_value) {
-    if (slot.reach == Reach::kUnknown) pairs.emplace_back(old_value, *slot.entry);
+    if (!old_value.defined() || slot.entry->is_same(old_value)) return;
+    if (has_unknown_handle(slot)) {
+      redirects.needed.emplace_back(old_value, *slot.entry);
+    } else if (slot.hidden == HiddenHandles::kUnknown && can_stand_for(*slot.entry, old_value)) {
+      redirects.doubtful.emplace_back(old_value, *slot.entry);
+      doubtful_.emplace_back(&slot, old_value.unsafeGetTensorImpl());
+    }
   });
-  return pairs;
+  return redirects;
+}
+
+void Installation::note_met(absl::FunctionRef<bool(const at::TensorImpl* old_tensor)> was_met) {
+  for (const auto& [slot, old_tensor] : doubtful_) {
+    plan_->set_hidden(*slot, was_met(old_tensor) ? HiddenHandles::kSome : HiddenHandles::kNone);
+  }
 }
 
 TensorDict Installation::old_values() const {

@@ -23,6 +23,13 @@
 
 namespace graft::internal {
 
+/// Pairs of an old tensor and its leaf.
+struct Redirects {
+  using Pairs = std::vector<std::pair<at::Tensor, at::Tensor>>;
+  Pairs needed;    ///< of parameters with handles that are not known
+  Pairs doubtful;  ///< of those that may have some, see note [Hidden handles] in swap_plan.h
+};
+
 class Installation {
  public:
   using Trees = absl::Span<const TensorDict* const>;
@@ -37,8 +44,10 @@ class Installation {
   /// Leaves the leaves where they are.
   void keep();
 
-  /// Old tensor and leaf of each parameter that only a redirect can reach.
-  std::vector<std::pair<at::Tensor, at::Tensor>> redirects() const;
+  /// Returns what operators are to be given other tensors for.
+  Redirects take_redirects();
+  /// Says which doubtful ones operators were given after all; the others are not doubtful any more.
+  void note_met(absl::FunctionRef<bool(const at::TensorImpl* old_tensor)> was_met);
 
   /// The old values, and what the module holds now, under the names of the (single) tree.
   TensorDict old_values() const;
@@ -52,6 +61,7 @@ class Installation {
   };
   using Parts = absl::InlinedVector<Part, 2>;
 
+  void note_end() const;
   bool names_a_slot_twice(const Parts& parts) const;
   LeafRequests requests_of(const Parts& parts) const;
   void check_complete(const LeafRequests& requests, const InstallRules& rules) const;
@@ -79,6 +89,8 @@ class Installation {
   std::shared_ptr<const SlotList> slots_;  ///< to write, in order, those of `keys_` first
   std::vector<at::Tensor> old_;            ///< what each of their handles held that has been written
   ContentSwap contents_;
+  std::vector<std::pair<const Slot*, const at::TensorImpl*>> doubtful_;  ///< redirects that were taken
+  const bool resets_members_;
   bool kept_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "functional/internal/leaf_fit.h"
 
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <sstream>
@@ -9,7 +10,9 @@ namespace {
 
 bool is_refused(const Slot& slot, const InstallRules& rules) {
   if (slot.reach == Reach::kDetached) return true;
-  return slot.reach == Reach::kUnknown && !rules.inplace && !((rules.redirect || rules.alias) && slot.entry->defined());
+  if (!has_unknown_handle(slot) || rules.inplace) return false;
+  const bool is_possible = rules.redirect || (rules.alias && slot.hidden != HiddenHandles::kSome);
+  return !is_possible || !slot.entry->defined();
 }
 
 bool has_data_alone(const at::Tensor& leaf) { return !is_transformed(leaf) && !leaf._fw_grad(/*level=*/0).defined(); }
@@ -25,12 +28,21 @@ bool has_wrong_type(const Slot& slot, const at::Tensor& leaf) {
   return slot.entry->scalar_type() != leaf.scalar_type() || slot.entry->device() != leaf.device();
 }
 
+bool is_only_for_inference(const at::Tensor& leaf) { return leaf.is_inference() && !c10::InferenceMode::is_enabled(); }
+
 void describe_refusal(const SwapPlan& plan, const Slot& slot, std::ostream& text) {
   const std::string type = c10::demangle(plan.modules()[slot.module].type->name());
   if (slot.reach == Reach::kDetached) {
     text << "its member " << plan.detached_member(slot) << " of " << type
          << " holds another tensor, which is registered nowhere (assign to the data of the parameter, or register the "
             "new tensor)";
+  } else if (slot.hidden == HiddenHandles::kSome) {
+    text << "a functional_call found that operators are also given it by a handle that is not known; write GRAFT_SLOTS "
+            "with that member, or use functional_call, which needs no annotation";
+  } else if (!slot.entry->defined()) {
+    text << "no member of " << type
+         << " is known for it, and it holds nothing that could be exchanged; write GRAFT_SLOTS(" << type
+         << ", ...) with the member that forward reads";
   } else {
     text << "no member of " << type << " is known to hold it; write GRAFT_SLOTS(" << type
          << ", ...) with the member that forward reads, or use functional_call, which needs no annotation";
@@ -50,6 +62,8 @@ void describe_misfit_in_place(const Slot& slot, const at::Tensor& leaf, std::ost
   } else if (has_wrong_type(slot, leaf)) {
     text << leaf.scalar_type() << " on " << leaf.device() << ", expected " << slot.entry->scalar_type() << " on "
          << slot.entry->device() << ", because a copy in place does not convert";
+  } else if (slot.entry->layout() != leaf.layout()) {
+    text << leaf.layout() << ", expected " << slot.entry->layout();
   } else {
     text << "a copy in place would lose what vmap, grad or a forward-mode tangent made of "
          << (has_data_alone(leaf) ? "the tensor in the module" : "the leaf");
@@ -61,13 +75,20 @@ void describe_misfit_in_place(const Slot& slot, const at::Tensor& leaf, std::ost
 bool fits_otherwise(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules) {
   if (is_refused(slot, rules)) return false;
   if (rules.inplace) {
-    return slot.entry->defined() && !has_wrong_type(slot, leaf) && has_data_alone(leaf) && has_data_alone(*slot.entry);
+    return slot.entry->defined() && !has_wrong_type(slot, leaf) && has_data_alone(leaf) &&
+           has_data_alone(*slot.entry) && slot.entry->layout() == leaf.layout();
   }
   return !is_refused_alias(slot, leaf, rules) && !has_wrong_shape(slot, leaf) && !has_wrong_type(slot, leaf);
 }
 
+bool can_stand_for(const at::Tensor& leaf, const at::Tensor& old_tensor) {
+  return leaf.scalar_type() == old_tensor.scalar_type() && leaf.device() == old_tensor.device() &&
+         same_sizes(leaf.sizes(), old_tensor.sizes());
+}
+
 bool can_require_grad(const at::Tensor& leaf) {
-  return c10::isFloatingType(leaf.scalar_type()) || c10::isComplexType(leaf.scalar_type());
+  return !is_only_for_inference(leaf) &&
+         (c10::isFloatingType(leaf.scalar_type()) || c10::isComplexType(leaf.scalar_type()));
 }
 
 void check_strict(const InstallRules& rules, std::string_view module, const KeyTable& names,
@@ -87,13 +108,15 @@ void check_strict(const InstallRules& rules, std::string_view module, const KeyT
 }
 
 void describe_value_misfit(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules, std::ostream& text) {
-  if ((rules.check_shapes || slot.reach == Reach::kUnknown) && has_wrong_shape(slot, leaf)) {
+  if ((rules.check_shapes || has_unknown_handle(slot)) && has_wrong_shape(slot, leaf)) {
     text << "shape " << leaf.sizes() << ", expected " << slot.entry->sizes();
   } else if (rules.inplace) {
     describe_misfit_in_place(slot, leaf, text);
-  } else if (slot.reach == Reach::kUnknown && has_wrong_type(slot, leaf)) {
+  } else if (has_unknown_handle(slot) && has_wrong_type(slot, leaf)) {
     text << leaf.scalar_type() << " on " << leaf.device() << ", expected " << slot.entry->scalar_type() << " on "
-         << slot.entry->device() << ", because no member is known to hold it";
+         << slot.entry->device() << ", because not every handle of it is known";
+  } else if (is_only_for_inference(leaf)) {
+    text << "an inference tensor, which cannot require grad as the parameter does; clone it outside inference mode";
   } else {
     text << leaf.scalar_type() << ", expected a floating point or complex type, because the parameter requires grad";
   }

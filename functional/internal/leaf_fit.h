@@ -17,12 +17,13 @@ struct InstallRules {
   std::string_view call;       ///< named in messages
   bool preserve_flags = true;  ///< see ToModuleOptions::preserve_module_state
   bool check_shapes = true;
-  bool strict = false;        ///< every parameter and buffer gets a leaf, and no empty one does
-  bool inplace = false;       ///< values are copied into the tensors that the module holds
-  bool non_blocking = false;  ///< of these copies
-  bool tie = false;           ///< names of one parameter that got no leaf follow the name that did
-  bool redirect = false;      ///< parameters that no known member holds are collected, instead of refused
-  bool alias = false;         ///< they share the data of plain leaves, instead of being refused
+  bool strict = false;         ///< every parameter and buffer gets a leaf, and no empty one does
+  bool inplace = false;        ///< values are copied into the tensors that the module holds
+  bool non_blocking = false;   ///< of these copies
+  bool tie = false;            ///< names of one parameter that got no leaf follow the name that did
+  bool redirect = false;       ///< parameters that no known member holds are collected, instead of refused
+  bool alias = false;          ///< they share the data of plain leaves, instead of being refused
+  bool reset_members = false;  ///< in the end known members hold what their entries hold, whatever forward assigned
 };
 
 /// Would derivatives be lost if the tensor were replaced by an alias of its data?
@@ -49,15 +50,23 @@ inline bool has_wrong_shape(const Slot& slot, const at::Tensor& leaf) {
   return slot.entry->defined() && !same_sizes(slot.entry->sizes(), leaf.sizes());
 }
 
+/// Is there a handle that is not known?
+inline bool has_unknown_handle(const Slot& slot) {
+  return slot.reach == Reach::kUnknown || slot.hidden == HiddenHandles::kSome;
+}
+
 /// Is the leaf put in handles that are all known?
 inline bool is_rebound(const Slot& slot, const InstallRules& rules) {
-  return slot.reach <= Reach::kRegistry && !rules.inplace;
+  return slot.reach <= Reach::kRegistry && slot.hidden != HiddenHandles::kSome && !rules.inplace;
 }
 
 /// Does the leaf change what the tensor in the slot contains, while all handles stay?
 inline bool changes_content(const Slot& slot, const InstallRules& rules) {
   return !is_rebound(slot, rules) && (rules.inplace || rules.alias);
 }
+
+/// Can operators be given `leaf` in the place of `old_tensor`? (These properties are read without the dispatcher.)
+bool can_stand_for(const at::Tensor& leaf, const at::Tensor& old_tensor);
 
 /// What is asked beside the shape of a leaf that is not rebound.
 bool fits_otherwise(const Slot& slot, const at::Tensor& leaf, const InstallRules& rules);

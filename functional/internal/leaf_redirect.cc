@@ -16,6 +16,8 @@ namespace {
 constexpr auto kRedirectKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local const RedirectScope::Map* active_map = nullptr;
+/// The old tensors that operators were given, where a scope asks for it.
+thread_local absl::flat_hash_set<const at::TensorImpl*>* active_met = nullptr;
 /// The backward node that was running when the scope opened. Inside another one this thread runs a backward that was
 /// entered within the scope and knows its tensors already.
 thread_local const void* active_node = nullptr;
@@ -23,7 +25,9 @@ thread_local const void* active_node = nullptr;
 const at::Tensor* find_leaf(const c10::IValue& value) {
   if (!value.isTensor()) return nullptr;
   const auto found = active_map->find(value.toTensor().unsafeGetTensorImpl());
-  return found == active_map->end() ? nullptr : &found->second;
+  if (found == active_map->end()) return nullptr;
+  if (active_met != nullptr) active_met->insert(found->first);
+  return &found->second;
 }
 
 bool holds_old_tensor(c10::ArrayRef<c10::IValue> list) {
@@ -65,8 +69,12 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
 
 }  // namespace
 
-RedirectScope::RedirectScope(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs)
-    : outer_map_(active_map), outer_node_(active_node), key_(kRedirectKey) {
+RedirectScope::RedirectScope(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs, bool notes_met)
+    : met_(active_met != nullptr || !notes_met ? active_met : &own_met_),
+      outer_met_(active_met),
+      outer_map_(active_map),
+      outer_node_(active_node),
+      key_(kRedirectKey) {
   for (const auto& [old_tensor, leaf] : pairs) {
     map_.insert_or_assign(old_tensor.unsafeGetTensorImpl(), outer_map_ ? exchanged(*outer_map_, leaf) : leaf);
   }
@@ -76,15 +84,21 @@ RedirectScope::RedirectScope(const std::vector<std::pair<at::Tensor, at::Tensor>
     map_.merge(redirected_on);
   }
   active_map = &map_;
+  active_met = met_;
   active_node = torch::autograd::get_current_node().get();
 }
 
 RedirectScope::~RedirectScope() {
   active_map = outer_map_;
+  active_met = outer_met_;
   active_node = outer_node_;
 }
 
-at::Tensor RedirectScope::leaf_for(const at::Tensor& tensor) const { return exchanged(map_, tensor); }
+at::Tensor RedirectScope::leaf_for(const at::Tensor& tensor) const {
+  const at::Tensor& leaf = exchanged(map_, tensor);
+  if (met_ != nullptr && !leaf.is_same(tensor)) met_->insert(tensor.unsafeGetTensorImpl());
+  return leaf;
+}
 
 at::Tensor RedirectScope::kept(const at::Tensor& tensor) const {
   if (!exchanges(tensor)) return tensor;

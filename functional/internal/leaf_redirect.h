@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 
 namespace graft::internal {
 
@@ -31,13 +32,16 @@ class RedirectScope {
 
   /// Redirects the first of each pair to the second. Composed with an outer scope on this thread: what that redirects
   /// to an old tensor of this one is redirected on, and a leaf that it redirects stands for what it is redirected to.
-  explicit RedirectScope(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs);
+  explicit RedirectScope(const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs, bool notes_met = false);
   ~RedirectScope();
   RedirectScope(const RedirectScope&) = delete;
   RedirectScope& operator=(const RedirectScope&) = delete;
 
   /// Returns the leaf for an old tensor, and any other tensor as it is: for results that passed no operator.
   at::Tensor leaf_for(const at::Tensor& tensor) const;
+
+  /// Was an operator given this old tensor? (Of a scope that notes it.)
+  bool was_met(const at::TensorImpl* old_tensor) const { return met_->contains(old_tensor); }
 
   /// Is it an old tensor?
   bool exchanges(const at::Tensor& tensor) const { return map_.contains(tensor.unsafeGetTensorImpl()); }
@@ -47,7 +51,12 @@ class RedirectScope {
   at::Tensor kept(const at::Tensor& tensor) const;
 
  private:
+  using Met = absl::flat_hash_set<const at::TensorImpl*>;
+
   Map map_;
+  Met own_met_;
+  Met* met_;  ///< this scope's or an outer one's; nullptr if none notes
+  Met* outer_met_;
   const Map* outer_map_;
   const void* outer_node_;
   c10::impl::IncludeDispatchKeyGuard key_;

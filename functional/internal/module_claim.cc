@@ -114,6 +114,8 @@ ModuleClaim::ModuleClaim(torch::nn::Module& root, ClaimKind kind, std::string_vi
 
 ModuleClaim::~ModuleClaim() { leave(); }
 
+bool ModuleClaim::is_of_this_thread() const { return thread_ == this_thread(); }
+
 void ModuleClaim::enter() {
   if (kind_ == ClaimKind::kShared && enter_place()) return;
   ClaimTable& table = ClaimTable::get();

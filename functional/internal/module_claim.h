@@ -42,6 +42,9 @@ class [[nodiscard]] ModuleClaim {
   ModuleClaim(const ModuleClaim&) = delete;
   ModuleClaim& operator=(const ModuleClaim&) = delete;
 
+  /// Was it made by the thread that asks?
+  bool is_of_this_thread() const;
+
   /// This thread's plan of the tree, as plan_for returns it.
   SwapPlan& plan() const { return *plan_; }
 

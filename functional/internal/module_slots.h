@@ -92,8 +92,8 @@ constexpr std::string_view nth_name(std::string_view list, std::size_t position)
 /// Registers `members` of `Type`; instantiating it is enough.
 template <typename Type, typename Names, auto... members>
 struct SlotRegistration {
-  static void visit(void* object, HandleVisitor visitor) {
-    std::size_t position = 0;
+  static void visit([[maybe_unused]] void* object, [[maybe_unused]] HandleVisitor visitor) {
+    [[maybe_unused]] std::size_t position = 0;
     (visit_member(nth_name(Names::kList, position++), static_cast<Type*>(object)->*members, visitor), ...);
   }
   static const bool done;
@@ -104,7 +104,8 @@ const bool SlotRegistration<Type, Names, members...>::done = [] {
   constexpr bool stays = (kStaysInPlace<std::remove_reference_t<decltype(std::declval<Type&>().*members)>> && ...);
   register_class_slots({.cast = [](torch::nn::Module& module) -> void* { return dynamic_cast<Type*>(&module); },
                         .visit = &visit,
-                        .movable = !stays});
+                        .movable = !stays,
+                        .registry_only = sizeof...(members) == 0});
   return true;
 }();
 

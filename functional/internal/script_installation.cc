@@ -114,9 +114,18 @@ void ScriptInstallation::install(const ScriptSlots& slots, const LeafRequests& r
     values.emplace_back(std::move(value));
   }
   if (rules.inplace) copy_values(slots, requests, rules);
-  // From here on nothing can fail.
+  // From here to its end this loop cannot fail.
   for (std::size_t i = 0; i < written_.size(); ++i) {
     written_[i].slot.owner->setSlot(written_[i].slot.position, std::move(values[i]));
+  }
+  if (rules.reset_members) remember_others(slots, requests);
+}
+
+/// Code assigns to attributes that have no leaf as well.
+void ScriptInstallation::remember_others(const ScriptSlots& slots, const LeafRequests& requests) {
+  const std::vector<bool> has_leaf = slots_with_leaf(requests, slots.size());
+  for (uint32_t i = 0; i < slots.size(); ++i) {
+    if (!has_leaf[i]) written_.push_back({slots[i], slots[i].name(), slots[i].value()});
   }
 }
 

@@ -53,6 +53,7 @@ class ScriptInstallation {
   void check_one_leaf_each(const ScriptSlots& slots, const LeafRequests& requests, const InstallRules& rules) const;
   void check_fit(const ScriptSlots& slots, const LeafRequests& requests, const InstallRules& rules) const;
   void install(const ScriptSlots& slots, const LeafRequests& requests, const InstallRules& rules);
+  void remember_others(const ScriptSlots& slots, const LeafRequests& requests);
   void copy_values(const ScriptSlots& slots, const LeafRequests& requests, const InstallRules& rules);
   TensorDict values_by_name(absl::FunctionRef<c10::IValue(const Written&)> value_of) const;
 

@@ -58,7 +58,7 @@ SwapPlan::SwapPlan(Module& root, uint64_t number) : number_(number), seen_writes
 
 void SwapPlan::add_module(Module& module, const std::weak_ptr<Module>& owner, const std::string& path, Walk& walk) {
   TORCH_CHECK_VALUE(std::find(walk.ancestors.begin(), walk.ancestors.end(), &module) == walk.ancestors.end(),
-                    "to_module: the module \"", path, "\" contains itself");
+                    "the module \"", path, "\" contains itself");
   const auto [known, is_new] = walk.indices.emplace(&module, static_cast<uint32_t>(modules_.size()));
   const uint32_t index = known->second;
   module_of_path_.emplace(path, index);
@@ -248,6 +248,12 @@ bool SwapPlan::members_agree() const {
   };
   return std::none_of(strays_.begin(), strays_.end(), has_changed) &&
          (stray_tensors_.empty() || std::none_of(slots_.begin(), slots_.end(), holds_stray));
+}
+
+void SwapPlan::reset_members() noexcept {
+  for (const auto& [entry, member] : twins_) {
+    if (!member->is_same(*entry)) *member = *entry;
+  }
 }
 
 bool SwapPlan::has_ties() {

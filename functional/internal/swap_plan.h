@@ -43,6 +43,13 @@ enum class Reach : uint8_t {
   kDetached,  ///< the member of that name holds a tensor that is registered nowhere
 };
 
+/// NOTE: [Hidden handles]
+/// A class that Graft does not know may hold the parameter of another module that is known, as a language model's head
+/// holds its embedding: `out_ = embedding->weight`. To rebind does not reach such a handle. So the first
+/// functional_call of a plan also redirects what it rebinds, and notes which old tensors operators are given all the
+/// same. These are redirected in later calls too, and refused by guards; the others are not redirected again.
+enum class HiddenHandles : uint8_t { kUnknown, kNone, kSome };
+
 /// A handle by the name of its data member and its place among the handles of that name, which stay when other members
 /// grow or shrink.
 using HandleLabel = std::pair<std::string_view, uint32_t>;
@@ -74,6 +81,7 @@ struct Slot {
   uint32_t member_count;
   bool is_buffer;
   Reach reach;
+  HiddenHandles hidden = HiddenHandles::kUnknown;
 };
 
 /// One module, as it was when the plan was made.
@@ -110,6 +118,10 @@ class SwapPlan {
   bool still_holds() const;
   /// Do the members hold what the note says? (Of a valid plan only.)
   bool members_agree() const;
+  /// Makes every member hold what its entry holds. (Of a plan that still holds.)
+  void reset_members() noexcept;
+  /// Notes what a functional_call found out; `slot` is one of `slots`.
+  void set_hidden(const Slot& slot, HiddenHandles hidden) { slots_[&slot - slots_.data()].hidden = hidden; }
 
   const std::vector<PlannedModule>& modules() const { return modules_; }
   const std::vector<Slot>& slots() const { return slots_; }
@@ -180,7 +192,7 @@ class SwapPlan {
   ModuleLayout layout_;
   std::unique_ptr<const ModuleSet> module_set_;
   std::vector<Member> members_;
-  std::vector<std::pair<const at::Tensor*, const at::Tensor*>> twins_;  ///< each entry with each of its members
+  std::vector<std::pair<const at::Tensor*, at::Tensor*>> twins_;  ///< each entry with each of its members
   std::vector<StrayHandle> strays_;
   absl::flat_hash_set<const at::TensorImpl*> stray_tensors_;  ///< that are defined
   KeyTable names_;

@@ -129,18 +129,35 @@ std::vector<Use> tied_uses(const ModuleView& view, const std::vector<Use>& uses)
 }
 
 /// Marks leaves that are tensors of the module which have other leaves.
-void keep_apart(Prediction& expected) {
+void keep_apart(const std::vector<Use>& uses, Prediction& expected) {
   for (NewHandle& installed : expected.handles) {
-    const auto is_exchanged = [&](const NewTensor& redirect) {
-      return hold_one(redirect.old, installed.leaf) && !hold_one(redirect.leaf, installed.leaf);
+    const auto is_exchanged = [&](const Use& use) {
+      return hold_one(*use.entry->handle, installed.leaf) && !hold_one(use.leaf, installed.leaf);
     };
-    if (std::any_of(expected.redirects.begin(), expected.redirects.end(), is_exchanged)) {
-      installed.how = Install::kAlias;
-    }
+    if (std::any_of(uses.begin(), uses.end(), is_exchanged)) installed.how = Install::kEither;
+  }
+}
+
+/// Handles that nobody knows, of what is known, are reached operator by operator.
+void reach_hidden_handles(const std::vector<Use>& uses, Prediction& expected) {
+  for (const Use& use : uses) {
+    const Tensor& held = *use.entry->handle;
+    if (use.entry->way == Way::kUnknown || !held.defined()) continue;
+    const bool can_stand_for = held.sizes() == use.leaf.sizes() && held.scalar_type() == use.leaf.scalar_type();
+    if (can_stand_for) expected.redirects.push_back({held, use.leaf});
   }
 }
 
 }  // namespace
+
+bool ModuleView::has_hidden_handles(const std::vector<Cell>& cells) const {
+  return std::any_of(cells.begin(), cells.end(), [this](const Cell& cell) {
+    if (cell.kind != Cell::Kind::kPrivate || cell.handle() == nullptr) return false;
+    return std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+      return entry.way != Way::kUnknown && hold_one(*entry.handle, *cell.handle());
+    });
+  });
+}
 
 ModuleView::ModuleView(torch::nn::Module& module, const std::vector<Cell>& cells) {
   add(module, "");
@@ -266,7 +283,10 @@ Prediction predict(const ModuleView& view, const TensorDict& tree, Mechanism mec
     for (const Cell* const cell : entry->cells) expected.handles.push_back({cell->handle(), leaf, how});
     if (entry->way == Way::kUnknown) expected.redirects.push_back({*entry->handle, leaf});
   }
-  if (mechanism == Mechanism::kCall) keep_apart(expected);
+  if (mechanism == Mechanism::kCall) {
+    keep_apart(uses, expected);
+    reach_hidden_handles(uses, expected);
+  }
   return expected;
 }
 

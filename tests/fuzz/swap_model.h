@@ -40,6 +40,9 @@ struct Entry {
 struct ModuleView {
   ModuleView(torch::nn::Module& module, const std::vector<Cell>& cells);
 
+  /// Is there a handle that nobody knows of what is otherwise known?
+  bool has_hidden_handles(const std::vector<Cell>& cells) const;
+
   /// Returns the entry of a dotted name, or nullptr.
   const Entry* find(const std::string& path) const;
 
@@ -60,7 +63,7 @@ enum class Refusal { kNone, kIndex, kValue };
 enum class Install {
   kLeaf,           ///< the leaf itself
   kAliasWithGrad,  ///< an alias of it that requires grad
-  kAlias,          ///< an alias of it, because operators are given something else for the leaf itself
+  kEither,         ///< itself or an alias of it, because operators may be given something else for the leaf itself
 };
 
 /// What a handle shall hold.
@@ -82,7 +85,7 @@ struct Prediction {
   std::vector<NewHandle> handles;
   std::vector<const Entry*> written;  ///< every entry that is put back in the end
   std::vector<NewTensor> contents;
-  std::vector<NewTensor> redirects;
+  std::vector<NewTensor> redirects;  ///< for handles that are not set
 };
 
 /// The leaves of `tree` are those that arrive, after any load.
