@@ -103,7 +103,7 @@ Stages misfits() {
         Kind::kAnnotated);
     add("UnannotatedClass", "GRAFT_SLOTS", with_grad, Kind::kRaw);
     stages.push_back({call.name + "InferenceTensor",
-                      "requires_grad",
+                      "inference tensor",
                       [call](World& world) { install_inference_tensors(call, world); },
                       {std::begin(kReachedKinds), std::end(kReachedKinds)}});
   }

@@ -56,11 +56,17 @@ TEST(CallScopeTest, TakesSeveralTrees) {
   EXPECT_TRUE(module.fc->weight.is_same(child["fc.weight"]));
 }
 
-TEST(CallScopeTest, OpensNoRedirectWhereEveryHandleIsKnown) {
+bool is_redirect_open() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::TESTING_ONLY_GenericMode); }
+
+TEST(CallScopeTest, OpensARedirectOfKnownHandlesOnceAlone) {
   MixedImpl module;
   const TensorDict leaves({{"fc.weight", torch::zeros({2, 2})}});
-  const CallScope scope(module, {&leaves}, /*concurrent=*/false);
-  EXPECT_FALSE(c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::TESTING_ONLY_GenericMode));
+  for (const bool is_first : {true, false}) {
+    CallScope scope(module, {&leaves}, /*concurrent=*/false);
+    EXPECT_EQ(is_redirect_open(), is_first);
+    scope.note_met();
+  }
+  EXPECT_FALSE(is_redirect_open());
 }
 
 TEST(CallScopeTest, WritesToNothingIfItIsConcurrent) {
