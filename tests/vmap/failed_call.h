@@ -44,8 +44,6 @@ enum class Kind {
 constexpr Kind kAllKinds[] = {Kind::kNested, Kind::kRecurrent, Kind::kAnnotated, Kind::kRaw};
 /// The kinds whose tensors a guard can all reach.
 constexpr Kind kReachedKinds[] = {Kind::kNested, Kind::kRecurrent, Kind::kAnnotated};
-/// The kinds that vmap can map: not an LSTM.
-constexpr Kind kMappedKinds[] = {Kind::kNested, Kind::kAnnotated, Kind::kRaw};
 
 std::shared_ptr<TestModule> make_module(Kind kind);
 

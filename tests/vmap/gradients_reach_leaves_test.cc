@@ -432,7 +432,6 @@ std::string refusal(const std::string& mechanism, const std::string& way) {
   const bool transforms = maps || way.starts_with("Grad");
   if (mechanism == "GuardOnUnknown") return "write GRAFT_SLOTS";               // nobody knows what forward reads
   if (mechanism == "ForGoodInUnknown") return "the leaf carries derivatives";  // only data can be shared
-  if (mechanism.ends_with("Lstm") && maps) return "lstm";                      // LibTorch cannot map it
   if (mechanism == "GuardInPlace") {  // values alone, which are gone when the guard ends
     if (transforms) return "inplace is not possible inside";
     if (way == "Duals") return "a copy in place would lose";

@@ -50,9 +50,6 @@ const std::vector<Exception>& exceptions() {
     add("compares query, key and value by their elements", "aten::equal",
         {"MultiheadAttention", "MultiheadAttentionWithBiasKv", "MultiheadAttentionOfThree", "TransformerEncoderLayer",
          "TransformerDecoderLayer", "TransformerEncoder", "TransformerDecoder", "Transformer"});
-    add("adds mapped values in place to a hidden state of its own, which is not mapped; give it one",
-        "doesn't match the broadcast shape",
-        {"RNN", "LSTM", "LSTMStacked", "LSTMProjected", "GRU", "RNNCell", "LSTMCell", "GRUCell"});
     add("decides by the values of the target", "aten::nonzero", {"AdaptiveLogSoftmaxWithLoss"});
     return list;
   }();

@@ -198,32 +198,23 @@ bool fails_in(const FailingLoss& loss, const Nest& nest) {
          (loss.fails == Fails::kUnderInnermostGrad ? nest.is_grad_innermost : nest.has_vmap);
 }
 
-std::vector<Kind> kinds_of(const Nest& nest) {
-  if (nest.has_vmap) return {std::begin(kMappedKinds), std::end(kMappedKinds)};
-  return {std::begin(kAllKinds), std::end(kAllKinds)};
-}
-
 std::vector<Stage> losses() {
   std::vector<Stage> stages;
   for (const Nest& nest : kNests) {
     for (const FailingLoss& failing : kFailingLosses) {
       if (!fails_in(failing, nest)) continue;
-      stages.push_back({nest.name + failing.name, failing.thrown,
-                        [nest, failing](World& world) {
+      stages.push_back({nest.name + failing.name, failing.thrown, [nest, failing](World& world) {
                           run(nest, world,
                               [&](const TensorDict& p, const Tensor& x) { return failing.loss(world, p, x); });
-                        },
-                        kinds_of(nest)});
+                        }});
     }
     if (!nest.has_two) continue;
-    stages.push_back({nest.name + "OuterThrows", "user",
-                      [nest](World& world) {
+    stages.push_back({nest.name + "OuterThrows", "user", [nest](World& world) {
                         const auto loss = [&](const TensorDict& p, const Tensor& x) {
                           return loss_of(world.module(), p, x);
                         };
                         run(nest, world, loss, throw_user);
-                      },
-                      kinds_of(nest)});
+                      }});
   }
   return stages;
 }
@@ -251,24 +242,18 @@ const BadOptions kBadOptions[] = {
 std::vector<Stage> options() {
   std::vector<Stage> stages;
   for (const BadOptions& bad : kBadOptions) {
-    const std::vector<Kind> kinds(std::begin(kMappedKinds), std::end(kMappedKinds));
     const auto losses_of = [bad](World& world, const TensorDict& p) {
       const auto loss = [&](const TensorDict& q, const Tensor& x) { return loss_of(world.module(), q, x); };
       return vmap(loss, bad.options)(p, world.x());
     };
-    stages.push_back(
-        {"Vmap" + bad.name, bad.thrown, [losses_of](World& world) { losses_of(world, world.params()); }, kinds});
-    stages.push_back({"GradOfVmap" + bad.name, bad.thrown,
-                      [losses_of](World& world) {
+    stages.push_back({"Vmap" + bad.name, bad.thrown, [losses_of](World& world) { losses_of(world, world.params()); }});
+    stages.push_back({"GradOfVmap" + bad.name, bad.thrown, [losses_of](World& world) {
                         grad([&](const TensorDict& p) { return losses_of(world, p).sum(); })(world.params());
-                      },
-                      kinds});
-    stages.push_back({"UnderAGuard" + bad.name, bad.thrown,
-                      [losses_of](World& world) {
+                      }});
+    stages.push_back({"UnderAGuard" + bad.name, bad.thrown, [losses_of](World& world) {
                         const ToModuleGuard guard(world.guarded(), world.module());
                         losses_of(world, world.params());
-                      },
-                      kinds});
+                      }});
   }
   return stages;
 }
@@ -340,7 +325,7 @@ TEST_P(CaughtFailureTest, DoesNotChangeTheResult) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CaughtFailureTest, ::testing::ValuesIn(kMappedKinds));
+INSTANTIATE_TEST_SUITE_P(Kinds, CaughtFailureTest, ::testing::ValuesIn(kAllKinds));
 
 }  // namespace
 }  // namespace graft::testing
