@@ -9,6 +9,8 @@
 
 #include <mutex>
 
+#include "functional/rules/wrapped_value.h"
+
 namespace graft::internal {
 namespace {
 
@@ -57,13 +59,6 @@ functorch::BatchedTensorImpl* batched_at(const at::Tensor& tensor, int64_t level
 functorch::TensorWrapper* wrapper_at(const at::Tensor& tensor, int64_t level) {
   auto* wrapper = functorch::maybeGetTensorWrapper(tensor);
   return wrapper != nullptr && wrapper->level() == level ? wrapper : nullptr;
-}
-
-/// Returns the tensor that `tensor` wraps, or nullptr.
-const at::Tensor* wrapped_value(const at::Tensor& tensor) {
-  if (auto* batched = functorch::maybeGetBatchedImpl(tensor)) return &batched->value();
-  if (auto* wrapper = functorch::maybeGetTensorWrapper(tensor)) return &wrapper->value();
-  return nullptr;
 }
 
 }  // namespace

@@ -47,9 +47,6 @@ const std::vector<Exception>& exceptions() {
          "InstanceNorm3dWithStatisticsInTraining"});
     add("writes the weight in place", "embedding_renorm_", {"EmbeddingWithMaxNorm", "EmbeddingBagWithMaxNorm"});
     add("has a sparse gradient", "SparseCPU", {"EmbeddingSparse", "EmbeddingBagSparse"});
-    add("compares query, key and value by their elements", "aten::equal",
-        {"MultiheadAttention", "MultiheadAttentionWithBiasKv", "MultiheadAttentionOfThree", "TransformerEncoderLayer",
-         "TransformerDecoderLayer", "TransformerEncoder", "TransformerDecoder", "Transformer"});
     add("decides by the values of the target", "aten::nonzero", {"AdaptiveLogSoftmaxWithLoss"});
     return list;
   }();

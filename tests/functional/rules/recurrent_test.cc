@@ -10,8 +10,6 @@
 #include <tuple>
 #include <vector>
 
-#include "functional/grad.h"
-#include "functional/jvp.h"
 #include "tests/functional/rules/set_ups.h"
 #include "tests/testing/throws_with.h"
 #include "vmap/vmap.h"
