@@ -1,0 +1,150 @@
+// Normalizations under every transform, and what of batch norm stays refused.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "functional/grad.h"
+#include "tests/functional/rules/set_ups.h"
+#include "vmap/vmap.h"
+
+namespace graft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::function<Tensors()> inputs(std::vector<std::vector<int64_t>> shapes) {
+  return [shapes] {
+    Tensors all;
+    for (const auto& shape : shapes) all.push_back(random(shape));
+    return all;
+  };
+}
+
+TEST(NormalizationTest, SoftmaxIsRight) {
+  check_set_ups({.name = "softmax", .f = [](auto& in) { return at::softmax(in[0], 1); }, .make = inputs({{2, 3}})});
+  check_set_ups(
+      {.name = "log_softmax", .f = [](auto& in) { return at::log_softmax(in[0], 0); }, .make = inputs({{2, 3}})});
+  check_set_ups({.name = "softmax of a number",
+                 .f = [](auto& in) { return at::softmax(in[0], 0) * in[0]; },
+                 .make = inputs({{}})});
+}
+
+TEST(NormalizationTest, SoftmaxInAnotherTypeIsRight) {
+  const auto in_float = [](auto softmax) {
+    return [softmax](const Tensors& in) { return softmax(in[0].to(at::kFloat), 1, at::kDouble).to(at::kDouble); };
+  };
+  check_set_ups({.name = "softmax to double",
+                 .f = in_float([](auto&&... a) { return at::softmax(a...); }),
+                 .make = inputs({{2, 3}}),
+                 .tolerance = 1e-5});
+  check_set_ups({.name = "log_softmax to double",
+                 .f = in_float([](auto&&... a) { return at::log_softmax(a...); }),
+                 .make = inputs({{2, 3}}),
+                 .tolerance = 1e-5});
+}
+
+TEST(NormalizationTest, AttentionIsRight) {
+  check_set_ups({.name = "attention",
+                 .f = [](auto& in) { return std::get<0>(at::_scaled_dot_product_attention_math(in[0], in[1], in[2])); },
+                 .make = inputs({{2, 3, 4}, {2, 3, 4}, {2, 3, 4}}),
+                 .differentiable = 3});
+}
+
+TEST(NormalizationTest, LayerNormIsRight) {
+  check_set_ups({.name = "layer_norm",
+                 .f = [](auto& in) { return at::layer_norm(in[0], {4}, in[1], in[2]); },
+                 .make = inputs({{2, 3, 4}, {4}, {4}}),
+                 .differentiable = 3});
+  check_set_ups({.name = "layer_norm over all dims",
+                 .f =
+                     [](auto& in) {
+                       return at::layer_norm(in[0], {3, 4}, in[1]);
+                     },
+                 .make = inputs({{3, 4}, {3, 4}}),
+                 .differentiable = 2});
+  check_set_ups({.name = "layer_norm without weight",
+                 .f =
+                     [](auto& in) {
+                       return at::layer_norm(in[0], {3, 4}, {}, {}, 0.1);
+                     },
+                 .make = inputs({{2, 3, 4}})});
+  check_set_ups({.name = "layer_norm with bias alone",
+                 .f = [](auto& in) { return at::layer_norm(in[0], {4}, {}, in[1]); },
+                 .make = inputs({{3, 4}, {4}}),
+                 .differentiable = 2});
+}
+
+TEST(NormalizationTest, GroupNormAndInstanceNormAreRight) {
+  check_set_ups({.name = "group_norm",
+                 .f = [](auto& in) { return at::group_norm(in[0], 2, in[1], in[2]); },
+                 .make = inputs({{2, 4, 3}, {4}, {4}}),
+                 .differentiable = 3});
+  check_set_ups({.name = "group_norm without weight",
+                 .f = [](auto& in) { return at::group_norm(in[0], 2); },
+                 .make = inputs({{2, 4, 3, 2}})});
+  check_set_ups({.name = "instance_norm",
+                 .f = [](auto& in) { return at::instance_norm(in[0], in[1], in[2], {}, {}, true, 0.1, 1e-5, false); },
+                 .make = inputs({{2, 3, 4}, {3}, {3}}),
+                 .differentiable = 3});
+}
+
+Tensor batch_norm(const Tensors& in, bool train, const std::optional<Tensor>& mean = {},
+                  const std::optional<Tensor>& variance = {}) {
+  const auto weight = in.size() > 1 ? std::optional<Tensor>(in[1]) : std::nullopt;
+  const auto bias = in.size() > 2 ? std::optional<Tensor>(in[2]) : std::nullopt;
+  return at::batch_norm(in[0], weight, bias, mean, variance, train, 0.1, 1e-3, false);
+}
+
+TEST(NormalizationTest, BatchNormIsRight) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{4, 3}, std::vector<int64_t>{2, 3, 2, 2}}) {
+    check_set_ups({.name = "batch_norm",
+                   .f = [](auto& in) { return batch_norm(in, /*train=*/true); },
+                   .make = inputs({shape, {3}, {3}}),
+                   .differentiable = 3});
+  }
+  check_set_ups({.name = "batch_norm without weight",
+                 .f = [](auto& in) { return batch_norm(in, /*train=*/true); },
+                 .make = inputs({{4, 3}})});
+}
+
+TEST(NormalizationTest, BatchNormWithRunningStatisticsIsRightInEvaluation) {
+  const Tensor mean = random({3}), variance = random({3}).square() + 0.5;
+  check_set_ups({.name = "batch_norm in evaluation",
+                 .f = [&](auto& in) { return batch_norm(in, /*train=*/false, mean, variance); },
+                 .make = inputs({{4, 3}, {3}, {3}}),
+                 .differentiable = 3});
+  check_set_ups({.name = "batch_norm in evaluation without weight",
+                 .f = [&](auto& in) { return batch_norm(in, /*train=*/false, mean, variance); },
+                 .make = inputs({{2, 3, 2}})});
+}
+
+TEST(NormalizationTest, BatchNormRefusesToTrainRunningStatisticsThatAreNotMapped) {
+  const Tensor mean = at::zeros({3}, at::kDouble), variance = at::ones({3}, at::kDouble);
+  const auto f = [&](const Tensor& x) { return batch_norm({x}, /*train=*/true, mean, variance).sum(); };
+  const auto expect_refused = [](const auto& call) {
+    try {
+      call(random({2, 4, 3}));
+      ADD_FAILURE() << "not refused";
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("running_mean"));
+    }
+  };
+  expect_refused(vmap(f));
+  expect_refused(vmap(grad(f)));
+  EXPECT_TRUE(mean.eq(0).all().item<bool>());
+}
+
+TEST(NormalizationTest, NormIsRight) {
+  const auto make = inputs({{2, 3}});
+  check_set_ups({.name = "norm", .f = [](auto& in) { return at::norm(in[0]); }, .make = make});
+  check_set_ups({.name = "norm method", .f = [](auto& in) { return in[0].norm(); }, .make = make});
+  check_set_ups({.name = "norm 2", .f = [](auto& in) { return at::norm(in[0], 2); }, .make = make});
+  check_set_ups({.name = "norm 3", .f = [](auto& in) { return at::norm(in[0], 3); }, .make = make});
+  check_set_ups({.name = "norm 1", .f = [](auto& in) { return at::norm(in[0], 1); }, .make = make});
+  check_set_ups(
+      {.name = "norm with a type", .f = [](auto& in) { return at::norm(in[0], 2, at::kDouble); }, .make = make});
+  check_set_ups({.name = "norm of dims", .f = [](auto& in) { return at::norm(in[0], 2, {0}); }, .make = make});
+}
+
+}  // namespace
+}  // namespace graft::testing
