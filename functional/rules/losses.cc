@@ -8,29 +8,20 @@
 // that a grad level has already taken apart. Outside transforms nothing changes.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss_compositeimplicitautograd_dispatch.h>
 #include <torch/library.h>
 
 #include <optional>
 #include <vector>
 
+#include "functional/rules/reduction.h"
+
 namespace graft {
 namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-
-Tensor reduce(const Tensor& losses, int64_t reduction) {
-  switch (reduction) {
-    case at::Reduction::Mean:
-      return losses.mean();
-    case at::Reduction::Sum:
-      return losses.sum();
-    default:
-      return losses;
-  }
-}
+using internal::reduce;
 
 // --- Losses of a difference
 

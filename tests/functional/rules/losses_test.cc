@@ -1,113 +1,106 @@
-// The losses under transforms equal the loop over samples, without LibTorch's own loop.
-
+// The losses of differences and of class scores under every transform.
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "functional/grad.h"
+#include "tests/functional/rules/set_ups.h"
 #include "vmap/vmap.h"
 
-// Declared in ATen/functorch/BatchedFallback.h, which no test includes.
-namespace at::functorch {
-bool isVmapFallbackEnabled();
-void setVmapFallbackEnabled(bool enabled);
-}  // namespace at::functorch
-
-namespace graft {
+namespace graft::testing {
 namespace {
 
-/// Makes an operator without a batching rule an error, as long as it lives.
-class NoFallback {
- public:
-  NoFallback() { at::functorch::setVmapFallbackEnabled(false); }
-  ~NoFallback() { at::functorch::setVmapFallbackEnabled(was_enabled_); }
-
- private:
-  const bool was_enabled_ = at::functorch::isVmapFallbackEnabled();
-};
+constexpr int64_t kNone = at::Reduction::None, kMean = at::Reduction::Mean, kSum = at::Reduction::Sum;
 
 using Loss = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-bool near(const Tensor& a, const Tensor& b) { return a.sizes() == b.sizes() && at::allclose(a, b, 1e-12, 1e-12); }
+void check_loss_of_differences(const std::string& name, const Loss& loss) {
+  check_set_ups({.name = name,
+                 .f = [&](auto& in) { return loss(2 * in[0], in[1]); },
+                 .make =
+                     [] {
+                       return Tensors{random({5}), random({5})};
+                     },
+                 .differentiable = 2});
+}
 
-/// Compares the loss and its gradient with the loop over the samples: both arguments mapped, and each alone.
-void expect_equals_loop(const Loss& loss, const Tensor& x, const Tensor& t) {
-  const NoFallback no_fallback;
-  auto scalar = [&](const Tensor& a, const Tensor& b) { return loss(a, b).sum(); };
-  for (const auto& [map_x, map_t] : {std::pair(true, true), std::pair(true, false), std::pair(false, true)}) {
-    const Tensor x_in = map_x ? x : x[0], t_in = map_t ? t : t[0];
-    const VmapOptions options{.in_dims = {map_x ? MappedDim(0) : std::nullopt, map_t ? MappedDim(0) : std::nullopt}};
-    const Tensor value = vmap(loss, options)(x_in, t_in);
-    const Tensor gradient = vmap(grad(scalar), options)(x_in, t_in);
-    auto total = [&](const Tensor& a, const Tensor& b) { return vmap(loss, options)(a, b).sum(); };
-    const Tensor total_gradient = grad(total)(x_in, t_in);
-    std::vector<Tensor> gradients;
-    for (int64_t i = 0; i < x.size(0); ++i) {
-      const Tensor leaf = (map_x ? x[i] : x_in).clone().set_requires_grad(true);
-      const Tensor single = loss(leaf, map_t ? t[i] : t_in);  // No transform: LibTorch's own kernels.
-      single.sum().backward();
-      EXPECT_TRUE(near(value[i], single.detach()));
-      EXPECT_TRUE(near(gradient[i], leaf.grad()));
-      gradients.push_back(leaf.grad());
-    }
-    const Tensor expected = at::stack(gradients);
-    EXPECT_TRUE(near(total_gradient, map_x ? expected : expected.sum(0)));
+TEST(LossesTest, OfDifferencesAreRight) {
+  for (const int64_t r : {kNone, kMean, kSum}) {
+    check_loss_of_differences("mse_loss", [r](auto& a, auto& b) { return at::mse_loss(a, b, r); });
+    check_loss_of_differences("huber_loss", [r](auto& a, auto& b) { return at::huber_loss(a, b, r, 0.7); });
+    check_loss_of_differences("smooth_l1_loss", [r](auto& a, auto& b) { return at::smooth_l1_loss(a, b, r, 0.7); });
+    check_loss_of_differences("smooth_l1_loss, beta 0",
+                              [r](auto& a, auto& b) { return at::smooth_l1_loss(a, b, r, 0); });
+    check_set_ups({.name = "soft_margin_loss",
+                   .f = [r](auto& in) { return at::soft_margin_loss(in[0], in[1], r); },
+                   .make =
+                       [] {
+                         return Tensors{random({5}), random({5}).sign()};
+                       }});
   }
 }
 
-constexpr int64_t kReductions[] = {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum};
+/// Checks a loss of 4 classes. One target of each sample is ignored, and one class is there for certain.
+void check_loss_of_classes(const std::string& name, std::vector<int64_t> shape, const Loss& loss) {
+  const auto make = [shape] {
+    const Tensor scores = random(shape);
+    const Tensor classes = at::randint(0, 4, scores.select(1, 0).sizes(), at::kLong);
+    classes[0].fill_(-100);
+    classes[1].fill_(2);
+    return Tensors{scores, classes};
+  };
+  check_set_ups({.name = name, .f = [&](auto& in) { return loss(in[0], in[1]); }, .make = make});
+}
 
-TEST(LossesTest, OfDifferencesEqualTheLoop) {
-  at::manual_seed(0);
-  const Tensor x = 2 * at::randn({3, 5}, at::kDouble), t = at::randn({3, 5}, at::kDouble);
-  for (const int64_t r : kReductions) {
-    expect_equals_loop([r](auto& a, auto& b) { return at::mse_loss(a, b, r); }, x, t);
-    expect_equals_loop([r](auto& a, auto& b) { return at::huber_loss(a, b, r, 0.7); }, x, t);
-    expect_equals_loop([r](auto& a, auto& b) { return at::smooth_l1_loss(a, b, r, 0.7); }, x, t);
-    expect_equals_loop([r](auto& a, auto& b) { return at::smooth_l1_loss(a, b, r, 0); }, x, t);
-    expect_equals_loop([r](auto& a, auto& b) { return at::soft_margin_loss(a, b, r); }, x, t.sign());
+TEST(LossesTest, OfClassesAreRight) {
+  for (const int64_t r : {kNone, kMean, kSum}) {
+    check_loss_of_classes("nll_loss", {3, 4}, [=](auto& x, auto& t) { return at::nll_loss(x, t, {}, r); });
+    check_loss_of_classes("cross_entropy_loss", {3, 4},
+                          [=](auto& x, auto& t) { return at::cross_entropy_loss(x, t, {}, r); });
   }
 }
 
-TEST(LossesTest, OfClassesEqualTheLoop) {
-  at::manual_seed(0);
+TEST(LossesTest, OfClassesWithPositionsAreRight) {
+  check_loss_of_classes("nll_loss2d", {3, 4, 2, 2}, [](auto& x, auto& t) { return at::nll_loss2d(x, t); });
+  check_loss_of_classes("nll_loss_nd", {3, 4, 2}, [](auto& x, auto& t) { return at::nll_loss_nd(x, t); });
+  check_loss_of_classes("cross_entropy_loss", {3, 4, 2, 2},
+                        [](auto& x, auto& t) { return at::cross_entropy_loss(x, t, {}, kNone); });
+}
+
+TEST(LossesTest, OfWeightedAndSmoothedClassesAreRight) {
   const Tensor weight = at::rand({4}, at::kDouble) + 0.5;
-  for (const auto& shape : {std::vector<int64_t>{3, 6, 4}, std::vector<int64_t>{3, 6, 4, 2, 2}}) {
-    const Tensor x = at::randn(shape, at::kDouble);
-    Tensor t = at::randint(0, 4, x.select(2, 0).sizes(), at::kLong);
-    t.select(1, 1).fill_(2);
-    t.select(1, 0).fill_(-100);
-    for (const int64_t r : kReductions) {
-      for (const std::optional<Tensor>& w : {std::optional<Tensor>(), std::optional<Tensor>(weight)}) {
-        expect_equals_loop([&](auto& a, auto& b) { return at::nll_loss_nd(a, b, w, r); }, x, t);
-        for (const double smoothing : {0.0, 0.2}) {
-          expect_equals_loop([&](auto& a, auto& b) { return at::cross_entropy_loss(a, b, w, r, -100, smoothing); }, x,
-                             t);
-        }
-      }
-    }
+  check_loss_of_classes("nll_loss, weighted", {3, 4}, [=](auto& x, auto& t) { return at::nll_loss_nd(x, t, weight); });
+  check_loss_of_classes("cross_entropy_loss, smoothed", {3, 4, 2},
+                        [](auto& x, auto& t) { return at::cross_entropy_loss(x, t, {}, kMean, -100, 0.2); });
+  for (const int64_t r : {kNone, kMean, kSum}) {
+    check_loss_of_classes("cross_entropy_loss, weighted and smoothed", {3, 4},
+                          [=](auto& x, auto& t) { return at::cross_entropy_loss(x, t, weight, r, -100, 0.2); });
   }
 }
 
-TEST(LossesTest, OfClassProbabilitiesEqualTheLoop) {
-  at::manual_seed(0);
-  const Tensor x = at::randn({3, 6, 4}, at::kDouble), t = at::randn({3, 6, 4}, at::kDouble).softmax(-1);
-  for (const int64_t r : kReductions) {
-    expect_equals_loop([r](auto& a, auto& b) { return at::cross_entropy_loss(a, b, {}, r, -100, 0.1); }, x, t);
+TEST(LossesTest, OfClassProbabilitiesAreRight) {
+  for (const int64_t r : {kNone, kMean, kSum}) {
+    check_set_ups({.name = "cross_entropy_loss of probabilities",
+                   .f = [r](auto& in) { return at::cross_entropy_loss(in[0], in[1].softmax(1), {}, r, -100, 0.1); },
+                   .make =
+                       [] {
+                         return Tensors{random({3, 4}), random({3, 4})};
+                       },
+                   .differentiable = 2});
   }
 }
 
-TEST(LossesTest, OfOneSampleWithoutBatchDimEqualTheLoop) {
-  at::manual_seed(0);
-  const Tensor x = at::randn({3, 4}, at::kDouble), t = at::randint(0, 4, {3}, at::kLong);
-  expect_equals_loop([](auto& a, auto& b) { return at::cross_entropy_loss(a, b); }, x, t);
+TEST(LossesTest, OfOneSampleWithoutBatchDimAreRight) {
+  check_set_ups({.name = "cross_entropy_loss",
+                 .f = [](auto& in) { return at::cross_entropy_loss(in[0], in[1]); },
+                 .make =
+                     [] {
+                       return Tensors{random({4}), at::randint(0, 4, {}, at::kLong)};
+                     }});
 }
 
 TEST(LossesTest, DoNotLetIgnoredTargetsPoisonGradients) {
@@ -119,13 +112,5 @@ TEST(LossesTest, DoNotLetIgnoredTargetsPoisonGradients) {
   EXPECT_TRUE(gradient.isfinite().all().item<bool>());
 }
 
-TEST(LossesTest, AreRegistered) {
-  for (const char* name : {"mse_loss", "huber_loss", "smooth_l1_loss", "soft_margin_loss", "nll_loss", "nll_loss2d",
-                           "nll_loss_nd", "cross_entropy_loss"}) {
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow((std::string("aten::") + name).c_str(), "");
-    EXPECT_TRUE(op.hasKernelForDispatchKey(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) << name;
-  }
-}
-
 }  // namespace
-}  // namespace graft
+}  // namespace graft::testing

@@ -1,0 +1,150 @@
+// Kernels for ctc_loss, which LibTorch maps by a loop over the samples and does not differentiate forward: the sum over
+// all alignments as operators on all sequences at once. See NOTE: [Kernels on the front key] in losses.cc.
+//
+// Shapes: t time steps, n sequences, c classes, s labels of a target, a = 2 s + 1 states of an alignment: the labels
+// with blanks between and around them.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "functional/rules/reduction.h"
+
+namespace graft {
+namespace {
+
+using at::Tensor;
+using internal::reduce;
+
+/// The logarithm of no chance. It is finite: sums of infinities have derivatives that are not numbers.
+constexpr double kNever = -1e30;
+
+struct Sequences {
+  Tensor log_probs;       ///< [t, n, c]
+  Tensor targets;         ///< [n, s], blank beyond a target's length
+  Tensor input_lengths;   ///< [n]
+  Tensor target_lengths;  ///< [n]
+};
+
+/// Returns the targets that are written one after the other, each in a row of its own, [n, s].
+Tensor rows_of(const Tensor& targets, const Tensor& lengths, int64_t labels) {
+  if (labels == 0) return targets.new_zeros({lengths.size(0), 0});
+  const Tensor begin = (lengths.cumsum(0) - lengths).unsqueeze(1);
+  const Tensor at = (begin + at::arange(labels, lengths.options())).clamp_max(targets.size(0) - 1);
+  return targets.gather(0, at.reshape(-1)).reshape(at.sizes());
+}
+
+/// \param labels the length of the longest target, or more
+Sequences read_sequences(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+                         const Tensor& target_lengths, int64_t labels, int64_t blank) {
+  TORCH_CHECK(log_probs.dim() == 2 || log_probs.dim() == 3,
+              "ctc_loss: expected log_probs of shape [t, n, c] or [t, c], ", "got ", log_probs.sizes());
+  TORCH_CHECK(targets.dim() == 1 || targets.dim() == 2,
+              "ctc_loss: expected targets of shape [n, s] or [sum of lengths]", ", got ", targets.sizes());
+  TORCH_CHECK(blank >= 0 && blank < log_probs.size(-1), "ctc_loss: blank must be in label range [0, ",
+              log_probs.size(-1), "), got ", blank);
+  Sequences all;
+  all.log_probs = log_probs.dim() == 2 ? log_probs.unsqueeze(1) : log_probs;
+  all.input_lengths = input_lengths.to(at::kLong).reshape(-1);
+  all.target_lengths = target_lengths.to(at::kLong).reshape(-1);
+  const int64_t sequences = all.log_probs.size(1);
+  TORCH_CHECK(all.input_lengths.size(0) == sequences && all.target_lengths.size(0) == sequences,
+              "ctc_loss: expected lengths of ", sequences, " inputs and targets, got ", all.input_lengths.size(0),
+              " and ", all.target_lengths.size(0));
+  const Tensor rows = targets.to(at::kLong);
+  all.targets = targets.dim() == 2 ? rows : rows_of(rows, all.target_lengths, labels);
+  const Tensor numbers = at::arange(all.targets.size(1), all.targets.options());
+  all.targets = all.targets.masked_fill(numbers >= all.target_lengths.unsqueeze(1), blank);
+  return all;
+}
+
+/// Returns the class of each state, [n, a].
+Tensor states_of(const Tensor& targets, int64_t blank) {
+  const Tensor pairs = at::stack({at::full_like(targets, blank), targets}, 2).flatten(1);
+  return at::constant_pad_nd(pairs, {0, 1}, blank);
+}
+
+/// Moves the scores of states, [n, a], on by `steps` states.
+Tensor moved_on(const Tensor& scores, int64_t steps) {
+  return at::constant_pad_nd(scores, {steps, 0}, kNever).slice(1, 0, scores.size(1));
+}
+
+/// Returns the score of the state with the number `state`, [n]; none before the first.
+Tensor score_of(const Tensor& scores, const Tensor& state) {
+  return scores.gather(1, state.clamp_min(0).unsqueeze(1)).squeeze(1).masked_fill(state < 0, kNever);
+}
+
+/// Returns the logarithm of the chance of each target, [n].
+Tensor log_chances(const Sequences& all, int64_t blank) {
+  const Tensor states = states_of(all.targets, blank);
+  const Tensor numbers = at::arange(states.size(1), states.options());
+  // A blank between two labels may be left out if they differ.
+  const Tensor before = at::constant_pad_nd(states, {2, 0}, blank).slice(1, 0, states.size(1));
+  const Tensor must_not_skip = (states == blank).logical_or(states == before);
+  std::vector<int64_t> shape = {all.log_probs.size(0), states.size(0), states.size(1)};
+  const std::vector<Tensor> emitted = all.log_probs.gather(2, states.expand(shape)).unbind(0);
+  // Before the first step as if in the first blank: from there the first step reaches the first two states.
+  Tensor scores = at::zeros_like(states, all.log_probs.options()).masked_fill(numbers > 0, kNever);
+  for (std::size_t t = 0; t < emitted.size(); ++t) {
+    const Tensor skipping = moved_on(scores, 2).masked_fill(must_not_skip, kNever);
+    const Tensor next = at::stack({scores, moved_on(scores, 1), skipping}).logsumexp(0) + emitted[t];
+    scores = at::where((all.input_lengths > static_cast<int64_t>(t)).unsqueeze(1), next, scores);
+  }
+  const Tensor last = 2 * all.target_lengths;
+  return at::logaddexp(score_of(scores, last), score_of(scores, last - 1));
+}
+
+/// Returns 0, whose gradient is the probabilities. LibTorch's gradient is that of scores before a log_softmax, which
+/// differs from the gradient of the log-probabilities by this.
+Tensor gradient_of_scores(const Sequences& all) {
+  const Tensor steps = at::arange(all.log_probs.size(0), all.input_lengths.options()).unsqueeze(1);
+  const Tensor chances = all.log_probs.exp().sum(2).masked_fill(steps >= all.input_lengths, 0).sum(0);
+  return chances - chances.detach();
+}
+
+Tensor ctc_loss(const Sequences& all, int64_t blank, int64_t reduction, bool zero_infinity) {
+  const Tensor losses = gradient_of_scores(all) - log_chances(all, blank);
+  const double instead = zero_infinity ? 0 : std::numeric_limits<double>::infinity();
+  const Tensor finite = losses.masked_fill(losses > -kNever / 2, instead);
+  if (reduction != at::Reduction::Mean) return reduce(finite, reduction);
+  return (finite / all.target_lengths.clamp_min(1)).mean();
+}
+
+Tensor without_batch(const Tensor& loss, const Tensor& log_probs, int64_t reduction) {
+  return log_probs.dim() == 2 && reduction == at::Reduction::None ? loss.squeeze(0) : loss;
+}
+
+Tensor ctc_loss_rule(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+                     const Tensor& target_lengths, int64_t blank, int64_t reduction, bool zero_infinity) {
+  // How long the longest target is cannot be read from lengths that are mapped.
+  const int64_t labels = targets.size(-1);
+  const Sequences all = read_sequences(log_probs, targets, input_lengths, target_lengths, labels, blank);
+  return without_batch(ctc_loss(all, blank, reduction, zero_infinity), log_probs, reduction);
+}
+
+/// Returns `list` as a tensor. (at::tensor writes to storage, which a tensor inside a transform may lack.)
+Tensor to_tensor(at::IntArrayRef list, const Tensor& like) {
+  std::vector<Tensor> numbers;
+  for (const int64_t number : list) numbers.push_back(at::scalar_tensor(number, like.options().dtype(at::kLong)));
+  return numbers.empty() ? at::empty({0}, like.options().dtype(at::kLong)) : at::stack(numbers);
+}
+
+Tensor ctc_loss_of_lists_rule(const Tensor& log_probs, const Tensor& targets, at::IntArrayRef input_lengths,
+                              at::IntArrayRef target_lengths, int64_t blank, int64_t reduction, bool zero_infinity) {
+  const int64_t labels = target_lengths.empty() ? 0 : *std::max_element(target_lengths.begin(), target_lengths.end());
+  const Sequences all = read_sequences(log_probs, targets, to_tensor(input_lengths, targets),
+                                       to_tensor(target_lengths, targets), labels, blank);
+  return without_batch(ctc_loss(all, blank, reduction, zero_infinity), log_probs, reduction);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
+  library.impl("ctc_loss.Tensor", ctc_loss_rule);
+  library.impl("ctc_loss.IntList", ctc_loss_of_lists_rule);
+}
+
+}  // namespace graft
