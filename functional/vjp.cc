@@ -33,6 +33,7 @@ std::vector<Tensor> Recording::pull_back(const std::vector<Tensor>& cotangents) 
 
 /// Will a level further out, or ordinary autograd, differentiate what is pulled back?
 bool Recording::is_differentiated(const std::vector<Tensor>& cotangents) const {
+  if (is_differentiated_forward()) return true;
   if (!c10::GradMode::is_enabled()) return false;
   const auto requires_grad = [](const Tensor& tensor) {
     return tensor.defined() && requires_grad_on_any_level(without_ended_level(tensor));

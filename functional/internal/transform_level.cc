@@ -7,6 +7,7 @@
 #include <ATen/ops/_unpack_dual.h>
 #include <torch/csrc/autograd/forward_grad.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "functional/rules/wrapped_value.h"
@@ -108,7 +109,7 @@ bool GradLevel::requires_grad(const at::Tensor& tensor) const {
 }
 
 bool GradLevel::is_differentiated_outside(const at::Tensor& tensor) const {
-  return outer_grad_mode_ && requires_grad_on_any_level(unwrap(tensor));
+  return is_differentiated_forward() || (outer_grad_mode_ && requires_grad_on_any_level(unwrap(tensor)));
 }
 
 namespace {
@@ -169,6 +170,12 @@ bool requires_grad_on_any_level(const at::Tensor& tensor) {
     if (value->requires_grad()) return true;
   }
   return false;
+}
+
+bool is_differentiated_forward() {
+  const auto& stack = functorch::getDynamicLayerStack();
+  return std::any_of(stack.begin(), stack.end(),
+                     [](const functorch::DynamicLayer& layer) { return layer.key() == functorch::TransformType::Jvp; });
 }
 
 int64_t depth() { return static_cast<int64_t>(functorch::getDynamicLayerStack().size()); }

@@ -81,7 +81,7 @@ class [[nodiscard]] GradLevel : private TransformLevel {
   bool requires_grad(const at::Tensor& tensor) const;
 
   /// Says whether a level further out, or ordinary autograd, will differentiate through `tensor`, a value of this
-  /// level.
+  /// level, or differentiates everything forward.
   bool is_differentiated_outside(const at::Tensor& tensor) const;
 
  private:
@@ -126,6 +126,11 @@ at::Tensor without_ended_level(const at::Tensor& tensor);
 
 /// Says whether some level, or ordinary autograd, will differentiate through `tensor`.
 bool requires_grad_on_any_level(const at::Tensor& tensor);
+
+/// Says whether a level of this thread's stack takes a forward-mode derivative. A backward pass inside must be recorded
+/// as if it were differentiated backward: only then do LibTorch's formulas compute from tensors that carry tangents.
+/// The gradient of linalg_solve, for one, otherwise uses a factorization without them, and is silently wrong.
+bool is_differentiated_forward();
 
 /// Returns how many levels this thread's stack has.
 int64_t depth();

@@ -6,10 +6,12 @@
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <thread>
 
 #include "functional/grad.h"
 #include "functional/internal/transform_level.h"
+#include "functional/vjp.h"
 #include "tensordict/pointwise.h"
 #include "tensordict/structure.h"
 #include "tests/testing/throws_with.h"
@@ -90,6 +92,18 @@ TEST_F(JvpTest, NestsWithGradAndVmap) {
   const Tensor points = random({5, 3});
   const Tensor rows = vmap(row)(points, points);
   for (int64_t i = 0; i < 5; ++i) EXPECT_TRUE(rows[i].allclose(row(points[i], points[i])));
+}
+
+TEST_F(JvpTest, DifferentiatesBackwardPassesThatReuseAFactorization) {
+  const Tensor a = random({3, 3}) + 5 * torch::eye(3, torch::kDouble), b = random({3}), v = random({3, 3});
+  const auto solve = [&](const Tensor& matrix) { return torch::linalg_solve(matrix, b); };
+  const auto loss = [&](const Tensor& matrix) { return solve(matrix).sin().sum(); };
+  const auto pulled_back = [&](const Tensor& matrix) { return vjp(solve, matrix).second(b); };
+  const double h = 1e-5;
+  for (const std::function<Tensor(const Tensor&)>& f :
+       {std::function<Tensor(const Tensor&)>(grad(loss)), std::function<Tensor(const Tensor&)>(pulled_back)}) {
+    EXPECT_TRUE(jvp(f, a, v).second.allclose((f(a + h * v) - f(a - h * v)) / (2 * h), 1e-6, 1e-8));
+  }
 }
 
 TEST_F(JvpTest, IsDifferentiatedByOrdinaryAutograd) {
