@@ -1,0 +1,114 @@
+// Kernels for operators that are short formulas or compositions and that LibTorch nevertheless maps by a loop over the
+// samples or refuses. See NOTE: [Kernels on the front key] in losses.cc.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/addr_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/chain_matmul_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/isclose_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/linalg_tensorsolve_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/stft_compositeimplicitautograd_dispatch.h>
+#include <c10/core/DefaultDtype.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <vector>
+
+namespace graft {
+namespace {
+
+using at::Tensor;
+
+Tensor glu_rule(const Tensor& self, int64_t dim) {
+  TORCH_CHECK(self.dim() > 0, "glu: does not support numbers, because their halves cannot be taken");
+  TORCH_CHECK(self.size(dim) % 2 == 0, "glu: the dim to halve must be of even size, but dim ", dim, " is of size ",
+              self.size(dim));
+  const std::vector<Tensor> halves = self.chunk(2, dim);
+  return halves[0] * halves[1].sigmoid();
+}
+
+Tensor renorm_rule(const Tensor& self, const at::Scalar& p, int64_t dim, const at::Scalar& max_norm) {
+  TORCH_CHECK(self.dim() > 1, "renorm: expected an input of at least two dims, got shape ", self.sizes());
+  TORCH_CHECK(p.toDouble() > 0 && max_norm.toDouble() >= 0, "renorm: expected p > 0 and maxnorm >= 0, got ", p, " and ",
+              max_norm);
+  std::vector<int64_t> others;
+  for (int64_t i = 0; i < self.dim(); ++i) {
+    if (i != at::maybe_wrap_dim(dim, self.dim())) others.push_back(i);
+  }
+  const Tensor norm = at::linalg_vector_norm(self, p, others, /*keepdim=*/true);
+  return self * at::where(norm > max_norm, max_norm / (norm + 1e-7), at::ones_like(norm));
+}
+
+Tensor& addr_in_place_rule(Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+                           const at::Scalar& alpha) {
+  return self.copy_(at::addr(self, a, b, beta, alpha));
+}
+
+Tensor vander_rule(const Tensor& x, std::optional<int64_t> columns, bool increasing) {
+  TORCH_CHECK(x.dim() == 1, "vander: expected an input of one dim, got shape ", x.sizes());
+  const int64_t size = columns.value_or(x.size(0));
+  TORCH_CHECK(size >= 0, "vander: N must be non-negative, got ", size);
+  const Tensor powers = at::arange(size, x.options().dtype(at::kLong));
+  return x.unsqueeze(1).pow(increasing ? powers : powers.flip(0));
+}
+
+// --- linspace
+
+using Type = std::optional<at::ScalarType>;
+using Layout = std::optional<at::Layout>;
+using Device = std::optional<at::Device>;
+using PinMemory = std::optional<bool>;
+
+/// LibTorch's batching rule gives the result the type of the ends.
+Tensor linspace_of_tensors_rule(const Tensor& start, const Tensor& end, int64_t steps, Type type, Layout, Device,
+                                PinMemory) {
+  TORCH_CHECK(start.dim() == 0 && end.dim() == 0, "linspace: expected ends without dims, got shapes ", start.sizes(),
+              " and ", end.sizes());
+  TORCH_CHECK(steps >= 0, "linspace: number of steps must be non-negative, got ", steps);
+  const at::ScalarType result_type = type.value_or(c10::get_default_dtype_as_scalartype());
+  const at::ScalarType exact_type = c10::isIntegralType(result_type, /*includeBool=*/false) ? at::kDouble : result_type;
+  // Not differentiable, as outside transforms.
+  const Tensor from = start.detach().to(result_type).to(exact_type), to = end.detach().to(result_type).to(exact_type);
+  const Tensor numbers = at::arange(steps, from.options());
+  const Tensor step = (to - from) / std::max<int64_t>(steps - 1, 1);
+  // From the nearer end, so that both ends are exact.
+  const Tensor values = at::where(numbers < steps / 2, from + step * numbers, to - step * (steps - 1 - numbers));
+  return (steps == 1 ? from.reshape(1) : values).to(result_type);
+}
+
+Tensor linspace_to_number_rule(const Tensor& start, const at::Scalar& end, int64_t steps, Type type, Layout layout,
+                               Device device, PinMemory pin) {
+  return linspace_of_tensors_rule(start, at::scalar_tensor(end, start.options()), steps, type, layout, device, pin);
+}
+
+Tensor linspace_from_number_rule(const at::Scalar& start, const Tensor& end, int64_t steps, Type type, Layout layout,
+                                 Device device, PinMemory pin) {
+  return linspace_of_tensors_rule(at::scalar_tensor(start, end.options()), end, steps, type, layout, device, pin);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
+  namespace composite = at::compositeimplicitautograd;
+  using Stft =
+      Tensor(const Tensor&, int64_t, std::optional<int64_t>, std::optional<int64_t>, const std::optional<Tensor>&, bool,
+             std::optional<bool>, std::optional<bool>, std::optional<bool>);
+  using CenteredStft =
+      Tensor(const Tensor&, int64_t, std::optional<int64_t>, std::optional<int64_t>, const std::optional<Tensor>&, bool,
+             c10::string_view, bool, std::optional<bool>, std::optional<bool>, std::optional<bool>);
+  library.impl("addr", at::compositeexplicitautograd::addr);
+  library.impl("addr_", addr_in_place_rule);
+  library.impl("chain_matmul", composite::chain_matmul);
+  library.impl("glu", glu_rule);
+  library.impl("isclose", composite::isclose);
+  library.impl("linalg_tensorsolve", composite::linalg_tensorsolve);
+  library.impl("linspace.Tensor_Tensor", linspace_of_tensors_rule);
+  library.impl("linspace.Tensor_Scalar", linspace_to_number_rule);
+  library.impl("linspace.Scalar_Tensor", linspace_from_number_rule);
+  library.impl("renorm", renorm_rule);
+  library.impl("stft", static_cast<Stft*>(composite::stft));
+  library.impl("stft.center", static_cast<CenteredStft*>(composite::stft));
+  library.impl("vander", vander_rule);
+}
+
+}  // namespace graft

@@ -1,0 +1,140 @@
+// Short formulas and compositions under every transform.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "tests/functional/rules/set_ups.h"
+
+namespace graft::testing {
+namespace {
+
+TEST(FormulasTest, GluIsRight) {
+  check_set_ups({.name = "glu",
+                 .f = [](auto& in) { return at::glu(in[0], 1); },
+                 .make =
+                     [] {
+                       return Tensors{random({2, 4})};
+                     }});
+  check_set_ups({.name = "glu of the last dim",
+                 .f = [](auto& in) { return at::glu(in[0]); },
+                 .make = [] { return Tensors{random({2})}; }});
+}
+
+TEST(FormulasTest, RenormIsRight) {
+  for (const double p : {1., 2.}) {
+    check_set_ups({.name = "renorm",
+                   .f = [p](auto& in) { return at::renorm(in[0], p, -2, 1.2); },
+                   .make =
+                       [] {
+                         return Tensors{random({2, 3, 2}) * at::tensor({1., 0.1, 2.}, at::kDouble).unsqueeze(1)};
+                       }});
+  }
+}
+
+TEST(FormulasTest, AddrIsRight) {
+  const auto make = [] { return Tensors{random({2, 3}), random({2}), random({3})}; };
+  check_set_ups({.name = "addr",
+                 .f = [](auto& in) { return at::addr(in[0], in[1], in[2], 0.5, 2); },
+                 .make = make,
+                 .differentiable = 3});
+  check_set_ups({.name = "addr_",
+                 .f = [](auto& in) { return in[0].clone().addr_(in[1], in[2]); },
+                 .make = make,
+                 .differentiable = 3},
+                // Neither the matrix nor its tangent can hold what is mapped, if they are not.
+                {{"b2", "throws: vmap: "}, {"e2", "throws: vmap: "}});
+}
+
+TEST(FormulasTest, VanderIsRight) {
+  for (const bool increasing : {false, true}) {
+    for (const std::optional<int64_t>& columns :
+         {std::optional<int64_t>(), std::optional<int64_t>(0), std::optional<int64_t>(5)}) {
+      check_set_ups({.name = "vander",
+                     .f = [=](auto& in) { return at::vander(in[0], columns, increasing); },
+                     .make = [] { return Tensors{random({3})}; }});
+    }
+  }
+  check_set_ups({.name = "vander of integers",
+                 .f = [](auto& in) { return at::vander(in[0], 4).to(at::kDouble); },
+                 .make = [] { return Tensors{at::randint(-3, 4, {3}, at::kInt)}; },
+                 .differentiable = 0});
+}
+
+TEST(FormulasTest, IscloseIsRight) {
+  check_set_ups({.name = "isclose",
+                 .f = [](auto& in) { return at::isclose(in[0], in[1], 0.1, 0.3).to(at::kDouble); },
+                 .make =
+                     [] {
+                       return Tensors{random({8}), random({8})};
+                     },
+                 .differentiable = 0});
+}
+
+TEST(FormulasTest, CompositionsOfLinearAlgebraAreRight) {
+  check_set_ups({.name = "chain_matmul",
+                 .f =
+                     [](auto& in) {
+                       return at::chain_matmul({in[0], in[1], in[2]});
+                     },
+                 .make =
+                     [] {
+                       return Tensors{random({2, 3}), random({3, 4}), random({4, 2})};
+                     },
+                 .differentiable = 3});
+  check_set_ups(
+      {.name = "linalg_tensorsolve",
+       .f = [](auto& in) { return at::linalg_tensorsolve(in[0], in[1]); },
+       .make =
+           [] {
+             return Tensors{random({2, 2, 4}) + 5 * at::eye(4, at::kDouble).reshape({2, 2, 4}), random({2, 2})};
+           },
+       .differentiable = 2});
+}
+
+TEST(FormulasTest, StftIsRight) {
+  const Tensor window = at::hann_window(4, at::kDouble);
+  check_set_ups({.name = "stft",
+                 .f = [=](auto& in) { return at::view_as_real(at::stft(in[0], 4, 2, 4, window, false, true, true)); },
+                 .make = [] { return Tensors{random({10})}; }});
+  check_set_ups({.name = "stft, centered",
+                 .f =
+                     [=](auto& in) {
+                       return at::view_as_real(at::stft(in[0], 4, 2, 4, window, true, "reflect", false, true, true));
+                     },
+                 .make =
+                     [] {
+                       return Tensors{random({2, 10})};
+                     }});
+}
+
+TEST(FormulasTest, LinspaceBetweenTensorsIsRight) {
+  const auto make = [] { return Tensors{random({}), random({})}; };
+  for (const int64_t steps : {0, 1, 2, 5}) {
+    check_set_ups({.name = "linspace",
+                   .f = [=](auto& in) { return at::linspace(in[0], in[1], steps); },
+                   .make = make,
+                   .differentiable = 0,
+                   .tolerance = 1e-6});
+  }
+  for (const auto type : {at::kDouble, at::kLong}) {
+    check_set_ups({.name = "linspace in a type",
+                   .f = [=](auto& in) { return at::linspace(in[0] * 10, in[1] * 10, 4, type).to(at::kDouble); },
+                   .make = make,
+                   .differentiable = 0});
+  }
+  check_set_ups({.name = "linspace to a number",
+                 .f = [](auto& in) { return at::linspace(in[0], 3, 4); },
+                 .make = make,
+                 .differentiable = 0,
+                 .tolerance = 1e-6});
+  check_set_ups({.name = "linspace from a number",
+                 .f = [](auto& in) { return at::linspace(-3, in[0], 4); },
+                 .make = make,
+                 .differentiable = 0,
+                 .tolerance = 1e-6});
+}
+
+}  // namespace
+}  // namespace graft::testing
