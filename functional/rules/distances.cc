@@ -1,0 +1,42 @@
+// Kernels for distances between all pairs of rows. LibTorch maps pdist by a loop over the samples and differentiates
+// neither pdist nor cdist forward. See NOTE: [Kernels on the front key] in losses.cc.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <torch/library.h>
+
+#include <optional>
+
+#include "functional/rules/front_key.h"
+
+namespace graft {
+namespace {
+
+using at::Tensor;
+
+Tensor pdist_rule(const Tensor& self, double p) {
+  TORCH_CHECK(self.dim() == 2, "pdist: expected an input of two dims, got shape ", self.sizes());
+  TORCH_CHECK(self.is_floating_point(), "pdist: expected an input of a floating type, got ", self.scalar_type());
+  TORCH_CHECK(p >= 0, "pdist: only supports non-negative p values, got ", p);
+  const int64_t rows = self.size(0);
+  const Tensor pairs = at::triu_indices(rows, rows, /*offset=*/1, self.options().dtype(at::kLong));
+  return at::linalg_vector_norm(self.index_select(0, pairs[0]) - self.index_select(0, pairs[1]), p, {1});
+}
+
+/// A formula that costs the memory of all differences: only where LibTorch has no way.
+Tensor cdist_rule(const Tensor& a, const Tensor& b, double p, std::optional<int64_t> /*how*/) {
+  TORCH_CHECK(a.dim() >= 2 && b.dim() >= 2, "cdist: expected inputs of at least two dims, got shapes ", a.sizes(),
+              " and ", b.sizes());
+  TORCH_CHECK(a.size(-1) == b.size(-1), "cdist: expected rows of one length, got shapes ", a.sizes(), " and ",
+              b.sizes());
+  TORCH_CHECK(p >= 0, "cdist: only supports non-negative p values, got ", p);
+  return at::linalg_vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, {-1});
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
+  library.impl("pdist", pdist_rule);
+  library.impl("cdist", internal::under_forward_mode<cdist_rule>());
+}
+
+}  // namespace graft
