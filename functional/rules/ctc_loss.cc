@@ -1,16 +1,22 @@
-// Kernels for ctc_loss, which LibTorch maps by a loop over the samples and does not differentiate forward: the sum over
-// all alignments as operators on all sequences at once. See NOTE: [Kernels on the front key] in losses.cc.
+// Kernels for ctc_loss, which LibTorch maps by a loop over the samples and does not differentiate forward. Its fused
+// operators get batching rules that run them once on the sequences of all samples. Under forward mode the loss is a
+// formula: the sum over all alignments as operators on all sequences at once. See NOTE: [Kernels on the front key] in
+// losses.cc.
 //
 // Shapes: t time steps, n sequences, c classes, s labels of a target, a = 2 s + 1 states of an alignment: the labels
 // with blanks between and around them.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/DynamicLayer.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <vector>
 
+#include "functional/rules/front_key.h"
 #include "functional/rules/reduction.h"
 
 namespace graft {
@@ -105,16 +111,23 @@ Tensor gradient_of_scores(const Sequences& all) {
   return chances - chances.detach();
 }
 
-Tensor ctc_loss(const Sequences& all, int64_t blank, int64_t reduction, bool zero_infinity) {
+Tensor losses_by_formula(const Sequences& all, int64_t blank) {
   const Tensor losses = gradient_of_scores(all) - log_chances(all, blank);
-  const double instead = zero_infinity ? 0 : std::numeric_limits<double>::infinity();
-  const Tensor finite = losses.masked_fill(losses > -kNever / 2, instead);
-  if (reduction != at::Reduction::Mean) return reduce(finite, reduction);
-  return (finite / all.target_lengths.clamp_min(1)).mean();
+  return losses.masked_fill(losses > -kNever / 2, std::numeric_limits<double>::infinity());
 }
 
-Tensor without_batch(const Tensor& loss, const Tensor& log_probs, int64_t reduction) {
-  return log_probs.dim() == 2 && reduction == at::Reduction::None ? loss.squeeze(0) : loss;
+/// What becomes of the losses of all sequences, [n].
+struct Ending {
+  int64_t reduction;
+  bool zero_infinity;
+  bool has_batch;  ///< the log-probabilities have a dim n
+};
+
+Tensor ended(Tensor losses, const Sequences& all, const Ending& ending) {
+  if (ending.zero_infinity) losses = losses.masked_fill(losses.isinf(), 0);
+  if (ending.reduction == at::Reduction::Mean) return (losses / all.target_lengths.clamp_min(1)).mean();
+  if (ending.reduction == at::Reduction::None && !ending.has_batch) return losses.squeeze(0);
+  return reduce(losses, ending.reduction);
 }
 
 Tensor ctc_loss_rule(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
@@ -122,7 +135,11 @@ Tensor ctc_loss_rule(const Tensor& log_probs, const Tensor& targets, const Tenso
   // How long the longest target is cannot be read from lengths that are mapped.
   const int64_t labels = targets.size(-1);
   const Sequences all = read_sequences(log_probs, targets, input_lengths, target_lengths, labels, blank);
-  return without_batch(ctc_loss(all, blank, reduction, zero_infinity), log_probs, reduction);
+  const Tensor losses = internal::forward_mode_is_on()
+                            ? losses_by_formula(all, blank)
+                            : std::get<0>(at::_ctc_loss(all.log_probs, all.targets, all.input_lengths,
+                                                        all.target_lengths, blank, zero_infinity));
+  return ended(losses, all, {reduction, zero_infinity, log_probs.dim() == 3});
 }
 
 /// Returns `list` as a tensor. (at::tensor writes to storage, which a tensor inside a transform may lack.)
@@ -137,7 +154,76 @@ Tensor ctc_loss_of_lists_rule(const Tensor& log_probs, const Tensor& targets, at
   const int64_t labels = target_lengths.empty() ? 0 : *std::max_element(target_lengths.begin(), target_lengths.end());
   const Sequences all = read_sequences(log_probs, targets, to_tensor(input_lengths, targets),
                                        to_tensor(target_lengths, targets), labels, blank);
-  return without_batch(ctc_loss(all, blank, reduction, zero_infinity), log_probs, reduction);
+  const Tensor losses =
+      internal::forward_mode_is_on()
+          ? losses_by_formula(all, blank)
+          : std::get<0>(at::_ctc_loss(all.log_probs, all.targets, input_lengths, target_lengths, blank, zero_infinity));
+  return ended(losses, all, {reduction, zero_infinity, log_probs.dim() == 3});
+}
+
+// --- Batching rules: the sequences of all samples are those of one call
+
+/// The innermost vmap while a batching rule runs.
+class CurrentVmap {
+ public:
+  CurrentVmap() : guard_(c10::DispatchKey::FuncTorchBatched) {
+    const auto layer = at::functorch::maybeCurrentDynamicLayer();
+    number_ = layer->layerId();
+    size_ = layer->batchSize().expect_int();
+  }
+
+  /// Puts the samples into dim `dim`, before what that dim counts.
+  Tensor merged(const Tensor& tensor, int64_t dim) const {
+    const auto* batched = at::functorch::maybeGetBatchedImpl(tensor);
+    if (batched != nullptr && batched->level() == number_) {
+      return batched->value().movedim(batched->bdim(), dim).flatten(dim, dim + 1);
+    }
+    std::vector<int64_t> shape = tensor.sizes().vec();
+    shape.insert(shape.begin() + dim, size_);
+    return tensor.unsqueeze(dim).expand(shape).flatten(dim, dim + 1);
+  }
+
+  std::vector<int64_t> merged(at::IntArrayRef list) const {
+    std::vector<int64_t> all;
+    for (int64_t i = 0; i < size_; ++i) all.insert(all.end(), list.begin(), list.end());
+    return all;
+  }
+
+  /// Takes the samples out of dim `dim` again.
+  Tensor split(const Tensor& tensor, int64_t dim) const {
+    const Tensor by_sample = tensor.unflatten(dim, {size_, tensor.size(dim) / size_});
+    return at::functorch::makeBatched(by_sample, dim, number_);
+  }
+
+ private:
+  const c10::impl::ExcludeDispatchKeyGuard guard_;
+  int64_t number_, size_;
+};
+
+Tensor merged_lengths(const CurrentVmap& vmap, const Tensor& lengths) { return vmap.merged(lengths, 0); }
+
+std::vector<int64_t> merged_lengths(const CurrentVmap& vmap, at::IntArrayRef lengths) { return vmap.merged(lengths); }
+
+/// \tparam Lengths a tensor or a list
+template <typename Lengths>
+std::tuple<Tensor, Tensor> batched_ctc_loss(const Tensor& log_probs, const Tensor& targets, Lengths input_lengths,
+                                            Lengths target_lengths, int64_t blank, bool zero_infinity) {
+  const CurrentVmap vmap;
+  const auto [losses, log_alpha] =
+      at::_ctc_loss(vmap.merged(log_probs, 1), vmap.merged(targets, 0), merged_lengths(vmap, input_lengths),
+                    merged_lengths(vmap, target_lengths), blank, zero_infinity);
+  return {vmap.split(losses, 0), vmap.split(log_alpha, 0)};
+}
+
+template <typename Lengths>
+Tensor batched_ctc_loss_backward(const Tensor& gradient, const Tensor& log_probs, const Tensor& targets,
+                                 Lengths input_lengths, Lengths target_lengths, const Tensor& losses,
+                                 const Tensor& log_alpha, int64_t blank, bool zero_infinity) {
+  const CurrentVmap vmap;
+  const Tensor of_log_probs = at::_ctc_loss_backward(
+      vmap.merged(gradient, 0), vmap.merged(log_probs, 1), vmap.merged(targets, 0), merged_lengths(vmap, input_lengths),
+      merged_lengths(vmap, target_lengths), vmap.merged(losses, 0), vmap.merged(log_alpha, 0), blank, zero_infinity);
+  return vmap.split(of_log_probs, 1);
 }
 
 }  // namespace
@@ -145,6 +231,13 @@ Tensor ctc_loss_of_lists_rule(const Tensor& log_probs, const Tensor& targets, at
 TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   library.impl("ctc_loss.Tensor", ctc_loss_rule);
   library.impl("ctc_loss.IntList", ctc_loss_of_lists_rule);
+}
+
+TORCH_LIBRARY_IMPL(aten, FuncTorchBatched, library) {
+  library.impl("_ctc_loss", batched_ctc_loss<at::IntArrayRef>);
+  library.impl("_ctc_loss.Tensor", batched_ctc_loss<const Tensor&>);
+  library.impl("_ctc_loss_backward", batched_ctc_loss_backward<at::IntArrayRef>);
+  library.impl("_ctc_loss_backward.Tensor", batched_ctc_loss_backward<const Tensor&>);
 }
 
 }  // namespace graft

@@ -78,6 +78,17 @@ TEST(CtcLossTest, OfOneSequenceIsRight) {
   }
 }
 
+TEST(CtcLossTest, IsRightInsideTwoMaps) {
+  const Tensor x = random({2, 4, 6, 3, 4}).log_softmax(-1), t = at::randint(1, 4, {4, 3, 3}, at::kLong);
+  const Tensor steps = lengths({6, 5, 4}), labels = lengths({3, 1, 2});
+  const auto f = [&](const Tensor& a, const Tensor& b) { return at::ctc_loss(a, b, steps, labels); };
+  const auto over_second = vmap(f);
+  const Tensor mapped = vmap([&](const Tensor& a) { return over_second(a, t); })(x);
+  for (int64_t i = 0; i < 2; ++i) {
+    for (int64_t k = 0; k < 4; ++k) EXPECT_TRUE(at::allclose(mapped[i][k], f(x[i][k], t[k])));
+  }
+}
+
 TEST(CtcLossTest, IsInfiniteWhereATargetDoesNotFit) {
   const Tensor x = random({2, 2, 3, 4}).log_softmax(-1), t = at::ones({2, 3, 3}, at::kLong);
   const Tensor short_steps = lengths({2, 2, 0}), labels = lengths({3, 0, 0});
