@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/core/stack.h>
 #include <ATen/ops/addr_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/chain_matmul_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/isclose_compositeimplicitautograd_dispatch.h>
@@ -13,6 +14,8 @@
 
 #include <optional>
 #include <vector>
+
+#include "functional/rules/front_key.h"
 
 namespace graft {
 namespace {
@@ -25,6 +28,32 @@ Tensor glu_rule(const Tensor& self, int64_t dim) {
               self.size(dim));
   const std::vector<Tensor> halves = self.chunk(2, dim);
   return halves[0] * halves[1].sigmoid();
+}
+
+// --- rrelu, which LibTorch refuses to map because it is random; in evaluation it is not
+
+double mean_slope(const at::Scalar& lower, const at::Scalar& upper) {
+  return (lower.toDouble() + upper.toDouble()) / 2;
+}
+
+Tensor evaluated_rrelu(const Tensor& self, const at::Scalar& lower, const at::Scalar& upper, bool /*training*/,
+                       const std::optional<at::Generator>& /*generator*/) {
+  return at::leaky_relu(self, mean_slope(lower, upper));
+}
+
+Tensor& evaluated_rrelu_in_place(Tensor& self, const at::Scalar& lower, const at::Scalar& upper, bool /*training*/,
+                                 const std::optional<at::Generator>& /*generator*/) {
+  return at::leaky_relu_(self, mean_slope(lower, upper));
+}
+
+template <auto* evaluated>
+void rrelu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  static const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(evaluated);
+  if (torch::jit::peek(*stack, 3, 5).toBool()) {
+    internal::run_without_rule(op, keys, stack);
+  } else {
+    kernel.callBoxed(op, keys, stack);
+  }
 }
 
 Tensor renorm_rule(const Tensor& self, const at::Scalar& p, int64_t dim, const at::Scalar& max_norm) {
@@ -106,6 +135,8 @@ TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   library.impl("linspace.Tensor_Scalar", linspace_to_number_rule);
   library.impl("linspace.Scalar_Tensor", linspace_from_number_rule);
   library.impl("renorm", renorm_rule);
+  library.impl("rrelu", torch::CppFunction::makeFromBoxedFunction<rrelu_kernel<evaluated_rrelu>>());
+  library.impl("rrelu_", torch::CppFunction::makeFromBoxedFunction<rrelu_kernel<evaluated_rrelu_in_place>>());
   library.impl("stft", static_cast<Stft*>(composite::stft));
   library.impl("stft.center", static_cast<CenteredStft*>(composite::stft));
   library.impl("vander", vander_rule);

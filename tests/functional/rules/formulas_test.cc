@@ -22,6 +22,30 @@ TEST(FormulasTest, GluIsRight) {
                  .make = [] { return Tensors{random({2})}; }});
 }
 
+TEST(FormulasTest, RreluIsRightInEvaluation) {
+  const auto make = [] { return Tensors{random({2, 3})}; };
+  check_set_ups({.name = "rrelu", .f = [](auto& in) { return at::rrelu(in[0], 0.1, 0.4); }, .make = make});
+  check_set_ups({.name = "rrelu_",
+                 .f =
+                     [](auto& in) {
+                       Tensor out = in[0] * 1;
+                       return at::rrelu_(out, 0.1, 0.4);
+                     },
+                 .make = make},
+                {{"e2", "throws: vmap: "}});  // a tangent that is not mapped cannot hold what is
+}
+
+TEST(FormulasTest, RreluStaysRefusedInTraining) {
+  const Outcomes outcomes = run_set_ups({.name = "rrelu in training",
+                                         .f = [](auto& in) { return at::rrelu(in[0], 0.1, 0.4, /*training=*/true); },
+                                         .make =
+                                             [] {
+                                               return Tensors{random({2, 3})};
+                                             }},
+                                        {"b", "c"});
+  for (const auto& [name, outcome] : outcomes) EXPECT_TRUE(outcome.starts_with("throws: vmap: ")) << outcome;
+}
+
 TEST(FormulasTest, RenormIsRight) {
   for (const double p : {1., 2.}) {
     check_set_ups({.name = "renorm",
