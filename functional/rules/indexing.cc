@@ -146,8 +146,15 @@ Tensor unfold_backward_rule(const Tensor& gradient, at::IntArrayRef input_sizes,
 
 // --- By being among others
 
+/// Looks each element up in the others in order.
 Tensor isin_rule(const Tensor& elements, const Tensor& others, bool /*assume_unique*/, bool invert) {
-  const Tensor found = (elements.unsqueeze(-1) == others.reshape(-1)).any(-1);
+  const Tensor flat = others.reshape(-1);
+  if (flat.numel() == 0) return at::full_like(elements, invert, elements.options().dtype(at::kBool));
+  const at::ScalarType type = at::result_type(elements, others);
+  TORCH_CHECK(type != at::kBool, "isin: does not support type Bool");
+  const Tensor sought = elements.to(type).reshape(-1), sorted = std::get<0>(flat.to(type).sort());
+  const Tensor place = at::searchsorted(sorted, sought).clamp_max(flat.numel() - 1);
+  const Tensor found = (sorted.gather(0, place) == sought).reshape(elements.sizes());
   return invert ? found.logical_not() : found;
 }
 

@@ -116,7 +116,7 @@ std::tuple<Tensor, Tensor> fractional_max_pool(const char* name, const Tensor& s
   }
   const Tensor flat = self.dim() == static_cast<int64_t>(dims) + 1 ? self.flatten(1).unsqueeze(0) : self.flatten(2);
   const Tensor places = window_places(samples, sizes, kernel, output);
-  const Tensor windows = flat.unsqueeze(2).expand({-1, -1, places.size(2), -1}).gather(3, places);
+  const Tensor windows = flat.gather(2, places.flatten(2)).reshape(places.sizes());
   const auto [values, within] = windows.max(3);
   const Tensor indices = places.gather(3, within.unsqueeze(3)).squeeze(3);
   return {values.reshape(with_last(self, output)), indices.reshape(with_last(self, output))};

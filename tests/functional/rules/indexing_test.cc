@@ -159,6 +159,24 @@ TEST(IndexingTest, IsinIsRight) {
   }
 }
 
+TEST(IndexingTest, IsinOfOtherTypesIsRight) {
+  const auto f = [](const Tensors& in) { return at::isin(in[0], in[1]).to(at::kDouble); };
+  check_set_ups({.name = "isin of two types",
+                 .f = f,
+                 .make =
+                     [] {
+                       return Tensors{at::randint(0, 5, {2, 4}, at::kLong), at::randint(0, 5, {3}, at::kFloat)};
+                     },
+                 .differentiable = 0});
+  check_set_ups({.name = "isin of nothing",
+                 .f = f,
+                 .make =
+                     [] {
+                       return Tensors{random({4}), random({0})};
+                     },
+                 .differentiable = 0});
+}
+
 TEST(IndexingTest, TrianglesInPlaceAreRight) {
   const auto make = [] { return Tensors{random({3, 4})}; };
   check_set_ups({.name = "tril_", .f = [](auto& in) { return in[0].sin().tril_(-1); }, .make = make});
