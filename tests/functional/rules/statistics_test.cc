@@ -89,5 +89,14 @@ TEST(StatisticsTest, HistcIsRight) {
       [] { return Tensors{at::randint(-1, 10, {20}, at::kDouble)}; });
 }
 
+TEST(StatisticsTest, BincountIsRightButALoop) {
+  // The size of its result depends on the numbers, which one call for all samples cannot read.
+  check_set_ups({.name = "bincount",
+                 .f = [](auto& in) { return at::bincount(in[0], {}, 5).to(at::kDouble); },
+                 .make = [] { return Tensors{at::randint(0, 5, {8}, at::kLong)}; },
+                 .differentiable = 0},
+                {{"b", "loop: aten::bincount"}});
+}
+
 }  // namespace
 }  // namespace graft::testing
