@@ -13,6 +13,7 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "functional/rules/front_key.h"
@@ -81,6 +82,22 @@ Tensor vander_rule(const Tensor& x, std::optional<int64_t> columns, bool increas
   return x.unsqueeze(1).pow(increasing ? powers : powers.flip(0));
 }
 
+// --- Linear algebra whose derivatives under forward mode are silently wrong
+
+/// The forward-mode derivative of cholesky_inverse itself is wrong.
+Tensor cholesky_inverse_rule(const Tensor& self, bool upper) {
+  const Tensor identity = at::eye(self.size(-1), self.options()).expand(self.sizes());
+  return at::cholesky_solve(identity, self, upper);
+}
+
+/// The forward-mode derivative of triangular_solve's backward is wrong.
+std::tuple<Tensor, Tensor> triangular_solve_rule(const Tensor& self, const Tensor& a, bool upper, bool transpose,
+                                                 bool unitriangular) {
+  const Tensor coefficients = transpose ? a.mT() : a;
+  return {at::linalg_solve_triangular(coefficients, self, /*upper=*/upper != transpose, /*left=*/true, unitriangular),
+          a.clone()};
+}
+
 // --- linspace
 
 using Type = std::optional<at::ScalarType>;
@@ -128,6 +145,7 @@ TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   library.impl("addr", at::compositeexplicitautograd::addr);
   library.impl("addr_", addr_in_place_rule);
   library.impl("chain_matmul", composite::chain_matmul);
+  library.impl("cholesky_inverse", internal::under_forward_mode<cholesky_inverse_rule>());
   library.impl("glu", glu_rule);
   library.impl("isclose", composite::isclose);
   library.impl("linalg_tensorsolve", composite::linalg_tensorsolve);
@@ -139,6 +157,7 @@ TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   library.impl("rrelu_", torch::CppFunction::makeFromBoxedFunction<rrelu_kernel<evaluated_rrelu_in_place>>());
   library.impl("stft", static_cast<Stft*>(composite::stft));
   library.impl("stft.center", static_cast<CenteredStft*>(composite::stft));
+  library.impl("triangular_solve", internal::under_forward_mode<triangular_solve_rule>());
   library.impl("vander", vander_rule);
 }
 

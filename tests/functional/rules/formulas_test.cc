@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "tests/functional/rules/set_ups.h"
@@ -115,6 +116,24 @@ TEST(FormulasTest, CompositionsOfLinearAlgebraAreRight) {
              return Tensors{random({2, 2, 4}) + 5 * at::eye(4, at::kDouble).reshape({2, 2, 4}), random({2, 2})};
            },
        .differentiable = 2});
+}
+
+TEST(FormulasTest, TriangularFactorsAreRight) {
+  const auto matrix = [] { return random({3, 3}) + 4 * at::eye(3, at::kDouble); };
+  for (const bool upper : {false, true}) {
+    check_set_ups({.name = "cholesky_inverse",
+                   .f = [=](auto& in) { return at::cholesky_inverse(in[0], upper); },
+                   .make = [&] { return Tensors{matrix()}; }});
+    for (const bool transpose : {false, true}) {
+      check_set_ups({.name = "triangular_solve",
+                     .f = [=](auto& in) { return std::get<0>(at::triangular_solve(in[0], in[1], upper, transpose)); },
+                     .make =
+                         [&] {
+                           return Tensors{random({3, 2}), matrix()};
+                         },
+                     .differentiable = 2});
+    }
+  }
 }
 
 TEST(FormulasTest, StftIsRight) {
