@@ -3,6 +3,7 @@
 // otherwise. See NOTE: [Kernels on the front key] in losses.cc.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/WrapDimUtils.h>
 #include <torch/library.h>
 
 #include <array>
@@ -140,6 +141,20 @@ Tensor norm_in_type_rule(const Tensor& self, const std::optional<at::Scalar>& p,
   return at::linalg_vector_norm(self, p.value_or(2), /*dim=*/std::nullopt, /*keepdim=*/false, type);
 }
 
+Tensor norm_except_dim_rule(const Tensor& self, int64_t p, int64_t dim) {
+  if (dim == -1) return at::linalg_vector_norm(self, p);
+  std::vector<int64_t> others(self.dim());
+  std::iota(others.begin(), others.end(), 0);
+  others.erase(others.begin() + at::maybe_wrap_dim(dim, self.dim()));
+  if (others.empty()) return self.abs();  // no dims would mean all
+  return at::linalg_vector_norm(self, p, others, /*keepdim=*/true);
+}
+
+/// LibTorch's fused kernel is mapped by a loop and has no forward-mode derivative.
+Tensor weight_norm_rule(const Tensor& direction, const Tensor& length, int64_t dim) {
+  return direction * (length / at::norm_except_dim(direction, 2, dim));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
@@ -151,6 +166,8 @@ TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   library.impl("native_group_norm_backward", under_forward_mode<group_norm_backward_rule>());
   library.impl("norm.Scalar", norm_rule);
   library.impl("norm.ScalarOpt_dtype", norm_in_type_rule);
+  library.impl("norm_except_dim", norm_except_dim_rule);
+  library.impl("_weight_norm", weight_norm_rule);
 }
 
 }  // namespace graft

@@ -134,6 +134,32 @@ TEST(NormalizationTest, BatchNormRefusesToTrainRunningStatisticsThatAreNotMapped
   EXPECT_TRUE(mean.eq(0).all().item<bool>());
 }
 
+TEST(NormalizationTest, WeightNormIsRight) {
+  const auto weight_norm = [](int64_t dim) {
+    return [dim](const Tensors& in) { return at::_weight_norm(in[0], in[1], dim); };
+  };
+  check_set_ups({.name = "_weight_norm of a dim between",
+                 .f = weight_norm(1),
+                 .make = inputs({{3, 2, 4}, {1, 2, 1}}),
+                 .differentiable = 2});
+  check_set_ups(
+      {.name = "_weight_norm of no dim", .f = weight_norm(-1), .make = inputs({{3, 2}, {}}), .differentiable = 2});
+  // Outside transforms these take LibTorch's fused kernel, whose second derivatives are wrong: they differ from finite
+  // differences. The rule is the same formula for each dim, so that the cases above show that it is right.
+  const Outcomes fused_is_wrong = {{"h1", "wrong by"}, {"h2", "wrong by"}, {"h3", "wrong by"}};
+  check_set_ups({.name = "_weight_norm of the first dim",
+                 .f = weight_norm(0),
+                 .make = inputs({{3, 2, 4}, {3, 1, 1}}),
+                 .differentiable = 2},
+                fused_is_wrong);
+  check_set_ups(
+      {.name = "_weight_norm of the only dim", .f = weight_norm(0), .make = inputs({{3}, {3}}), .differentiable = 2},
+      fused_is_wrong);
+  check_set_ups({.name = "norm_except_dim",
+                 .f = [](auto& in) { return at::norm_except_dim(in[0], 3, 1); },
+                 .make = inputs({{3, 2}})});
+}
+
 TEST(NormalizationTest, NormIsRight) {
   const auto make = inputs({{2, 3}});
   check_set_ups({.name = "norm", .f = [](auto& in) { return at::norm(in[0]); }, .make = make});
