@@ -17,30 +17,22 @@
 // alone says that forward reads no members, but what is registered: `named_parameters()["w"]`.
 #pragma once
 
+#include "functional/internal/member_list.h"
 #include "functional/internal/module_slots.h"
 
 /// Tells Graft which members of the module class `Type` hold registered tensors. See the head of this file.
 #define GRAFT_SLOTS(Type, ...) GRAFT_INTERNAL_SLOTS(Type, __COUNTER__, __VA_ARGS__)
 
 // The rest is how the macro works. Access is not checked for the arguments of an explicit instantiation: that is what
-// lets a line outside the class name its private members. The members are prefixed by a macro that calls itself again
-// until its arguments are used up.
+// lets a line outside the class name its private members.
 #define GRAFT_INTERNAL_SLOTS(Type, number, ...) GRAFT_INTERNAL_SLOTS_NUMBERED(Type, number, __VA_ARGS__)
-#define GRAFT_INTERNAL_SLOTS_NUMBERED(Type, number, ...)                                                           \
-  namespace graft::internal {                                                                                      \
-  namespace {                                                                                                      \
-  struct SlotNames##number {                                                                                       \
-    static constexpr std::string_view kList = #__VA_ARGS__;                                                        \
-  };                                                                                                               \
-  }                                                                                                                \
-  template struct SlotRegistration<Type, SlotNames##number __VA_OPT__(                                             \
-                                             , GRAFT_INTERNAL_EXPAND(GRAFT_INTERNAL_MEMBERS(Type, __VA_ARGS__)))>; \
+#define GRAFT_INTERNAL_SLOTS_NUMBERED(Type, number, ...)                                                               \
+  namespace graft::internal {                                                                                          \
+  namespace {                                                                                                          \
+  struct SlotNames##number {                                                                                           \
+    static constexpr std::string_view kList = #__VA_ARGS__;                                                            \
+  };                                                                                                                   \
+  }                                                                                                                    \
+  template struct SlotRegistration<Type,                                                                               \
+                                   SlotNames##number __VA_OPT__(, GRAFT_INTERNAL_MEMBER_POINTERS(Type, __VA_ARGS__))>; \
   }
-#define GRAFT_INTERNAL_PARENTHESES ()
-#define GRAFT_INTERNAL_EXPAND(...) GRAFT_INTERNAL_EXPAND3(GRAFT_INTERNAL_EXPAND3(GRAFT_INTERNAL_EXPAND3(__VA_ARGS__)))
-#define GRAFT_INTERNAL_EXPAND3(...) GRAFT_INTERNAL_EXPAND2(GRAFT_INTERNAL_EXPAND2(GRAFT_INTERNAL_EXPAND2(__VA_ARGS__)))
-#define GRAFT_INTERNAL_EXPAND2(...) GRAFT_INTERNAL_EXPAND1(GRAFT_INTERNAL_EXPAND1(GRAFT_INTERNAL_EXPAND1(__VA_ARGS__)))
-#define GRAFT_INTERNAL_EXPAND1(...) __VA_ARGS__
-#define GRAFT_INTERNAL_MEMBERS(Type, first, ...) \
-  &Type::first __VA_OPT__(, GRAFT_INTERNAL_MEMBERS_AGAIN GRAFT_INTERNAL_PARENTHESES(Type, __VA_ARGS__))
-#define GRAFT_INTERNAL_MEMBERS_AGAIN() GRAFT_INTERNAL_MEMBERS

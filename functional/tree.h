@@ -1,7 +1,13 @@
 // Trees of tensors: which values the transforms look into, and where their tensors are.
 //
-// A tree is a Tensor, a TensorDict, or a std::tuple, std::pair, std::vector or std::array of trees. The transforms take
-// a tree as an argument and give it back as a result. Any other value is opaque: it reaches the function as it is.
+// A tree is a Tensor, a TensorDict, or a std::tuple, std::pair, std::vector, std::array, std::optional or std::map of
+// trees, or a struct of yours after one line outside any namespace:
+//
+//   struct Batch { torch::Tensor x, y; };
+//   GRAFT_TREE(Batch, x, y)
+//
+// The transforms take a tree as an argument and give it back as a result. Any other value is opaque: it reaches the
+// function as it is; so do fields that GRAFT_TREE does not name.
 //
 //   std::pair<TensorDict, std::vector<Tensor>> value = ...;
 //   for (const TreePart& part : collect_parts(value)) std::cout << part.path;   // [0][1][0][1][1]
@@ -15,13 +21,18 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
+#include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "functional/internal/member_list.h"
 #include "tensordict/tensordict.h"
 
 namespace graft {
@@ -115,6 +126,25 @@ struct SequenceTraits {
   }
 };
 
+/// The traits of a struct with named fields.
+template <class Struct, class Names, auto... fields>
+struct StructTraits {
+  template <auto field>
+  using Field = std::remove_cvref_t<decltype(std::declval<Struct&>().*field)>;
+  static constexpr bool kIsTree = (Tree<Field<fields>> && ...);
+  static constexpr bool kHasParts = (HasTreeParts<Field<fields>> || ...);
+  static void collect(Struct& value, const std::string& path, std::vector<TreePart>& parts) {
+    std::size_t position = 0;
+    (collect_field(value.*fields, path + "." + std::string(nth_name(Names::kList, position++)), parts), ...);
+  }
+
+ private:
+  template <class T>
+  static void collect_field(T& field, const std::string& path, std::vector<TreePart>& parts) {
+    if constexpr (HasTreeParts<T>) TreeTraits<T>::collect(field, path, parts);
+  }
+};
+
 }  // namespace internal
 
 template <>
@@ -134,6 +164,30 @@ struct TreeTraits<std::vector<Element>> : internal::SequenceTraits<std::vector<E
 
 template <class Element, std::size_t size>
 struct TreeTraits<std::array<Element, size>> : internal::SequenceTraits<std::array<Element, size>, Element> {};
+
+/// An empty one has no parts.
+template <class Element>
+struct TreeTraits<std::optional<Element>> {
+  static constexpr bool kIsTree = Tree<Element>;
+  static constexpr bool kHasParts = HasTreeParts<Element>;
+  static void collect(std::optional<Element>& value, const std::string& path, std::vector<TreePart>& parts) {
+    if (value) TreeTraits<Element>::collect(*value, path, parts);
+  }
+};
+
+/// In the order of the keys, which messages show.
+template <class Key, class Element, class Less>
+struct TreeTraits<std::map<Key, Element, Less>> {
+  static constexpr bool kIsTree = Tree<Element>;
+  static constexpr bool kHasParts = HasTreeParts<Element>;
+  static void collect(std::map<Key, Element, Less>& value, const std::string& path, std::vector<TreePart>& parts) {
+    for (auto& [key, element] : value) {
+      std::ostringstream place;
+      place << path << '[' << key << ']';
+      TreeTraits<Element>::collect(element, place.str(), parts);
+    }
+  }
+};
 
 namespace internal {
 
@@ -162,3 +216,18 @@ decltype(auto) call_with(const F& f, const Tuple& arguments) {
 
 }  // namespace internal
 }  // namespace graft
+
+/// Makes a struct a tree whose parts are those of the named fields. See the head of this file.
+#define GRAFT_TREE(Type, ...)                                                                                         \
+  namespace graft::internal {                                                                                         \
+  template <class>                                                                                                    \
+  struct FieldNames;                                                                                                  \
+  template <>                                                                                                         \
+  struct FieldNames<Type> {                                                                                           \
+    static constexpr std::string_view kList = #__VA_ARGS__;                                                           \
+  };                                                                                                                  \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  struct graft::TreeTraits<Type> : graft::internal::StructTraits<Type, graft::internal::FieldNames<Type>,             \
+                                                                 GRAFT_INTERNAL_MEMBER_POINTERS(Type, __VA_ARGS__)> { \
+  };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "functional/internal/member_list.h"
 
 namespace torch::nn {
 class Module;
@@ -81,13 +82,6 @@ template <typename T>
 inline constexpr bool kStaysInPlace = std::is_same_v<T, at::Tensor>;
 template <typename T, std::size_t n>
 inline constexpr bool kStaysInPlace<std::array<T, n>> = kStaysInPlace<T>;
-
-/// Returns the `position`th name of a list such as "weight, bias".
-constexpr std::string_view nth_name(std::string_view list, std::size_t position) {
-  for (; position > 0; --position) list.remove_prefix(list.find(',') + 1);
-  while (list.front() == ' ') list.remove_prefix(1);
-  return list.substr(0, list.find_first_of(" ,"));
-}
 
 /// Registers `members` of `Type`; instantiating it is enough.
 template <typename Type, typename Names, auto... members>
