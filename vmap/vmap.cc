@@ -1,8 +1,11 @@
 #include "vmap/vmap.h"
 
+#include <ATen/Context.h>
+#include <ATen/ops/cat.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <mutex>
 #include <sstream>
 #include <string>
 
@@ -78,43 +81,61 @@ void add_batch_size(const TensorDict& tree, int64_t dim, const std::string& name
   sizes.add(tree.batch_size()[from_start(dim, rank)], [&] { return "the batch size of " + name; });
 }
 
-void add_sizes(const TreePart& part, int64_t dim, std::size_t position, MappedSizes& sizes) {
-  if (const TensorDict* tree = with_batch_dims(part)) {
-    add_batch_size(*tree, dim, argument_name(position) + part.path, sizes);
+/// Calls `visit(tensor, place, dim)` for every mapped tensor of a part whose dims are not batch dims.
+void visit_mapped(const TreePart& part, const PartDims& dims,
+                  absl::FunctionRef<void(const Tensor&, const TensorPlace&, int64_t dim)> visit) {
+  std::size_t next = 0;
+  visit_tensors(part, [&](const Tensor& tensor, const TensorPlace& place) {
+    const MappedDim& dim = dims.of_leaves.empty() ? dims.dim : dims.of_leaves[next++];
+    if (dim) visit(tensor, place, *dim);
+  });
+}
+
+void add_sizes(const TreePart& part, const PartDims& dims, std::size_t position, MappedSizes& sizes) {
+  const TensorDict* const tree = with_batch_dims(part);
+  if (tree != nullptr) {
+    if (dims.dim) add_batch_size(*tree, *dims.dim, argument_name(position) + part.path, sizes);
     return;
   }
-  visit_tensors(part, [&](const Tensor& tensor, const TensorPlace& place) {
+  visit_mapped(part, dims, [&](const Tensor& tensor, const TensorPlace& place, int64_t dim) {
     add_tensor_size(
         tensor, dim, [&] { return place.describe(argument_name(position)); }, sizes);
   });
 }
 
-Mapping check_mapping(const InDims& in_dims, const ArgumentParts& arguments) {
-  Mapping mapping{in_dims.for_each(arguments.size(), "in_dims", "arguments"), 0};
-  MappedSizes sizes;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const MappedDim& dim = mapping.dims[i];
-    if (!dim) continue;
-    TORCH_CHECK_VALUE(!arguments[i].empty(), "vmap(in_dims=", *dim, "): ", argument_name(i),
-                      " holds no tensor, expected std::nullopt as its dim");
-    for (const TreePart& part : arguments[i]) add_sizes(part, *dim, i, sizes);
+/// Returns the dims of a part of a value with these dims.
+PartDims dims_of(const TreePart& part, const MappedDims& dims, const char* option) {
+  const MappedDims& given = dims.below(part.path, option);
+  if (const MappedDim* const dim = given.one()) return {*dim, {}};
+  const TensorDict* const* const tree = std::get_if<TensorDict*>(&part.value);
+  TORCH_CHECK_VALUE(tree != nullptr, "vmap: ", option, " has several dims for one tensor, expected one");
+  TORCH_CHECK_VALUE((*tree)->batch_dims() == 0, "vmap: ", option,
+                    " has dims for the leaves of a TensorDict with batch dims, expected one of these dims");
+  PartDims of_part;
+  for (const auto& [path, leaf] : (*tree)->leaves()) {
+    const MappedDim* const dim = given.below(path, option).one();
+    TORCH_CHECK_VALUE(dim != nullptr, "vmap: ", option, " has several dims for leaf \"", path, "\", expected one");
+    of_part.of_leaves.push_back(*dim);
   }
-  mapping.size = sizes.only();
-  return mapping;
+  return of_part;
 }
 
-/// Takes the tensors of `part` into the level, without dim `dim`.
-void enter(const VmapLevel& level, const TreePart& part, int64_t dim) {
-  TensorDict* tree = with_batch_dims(part);
-  if (tree == nullptr) {
-    replace_tensors(part, [&](const Tensor& tensor) { return level.batch(tensor, from_start(dim, tensor.dim())); });
+/// Takes the tensors of `part` into the level, without their mapped dims.
+void enter(const VmapLevel& level, const TreePart& part, const PartDims& dims) {
+  TensorDict* const tree = with_batch_dims(part);
+  if (tree != nullptr && dims.dim) {
+    std::vector<int64_t> batch_size = tree->batch_size();
+    const int64_t batch_dim = from_start(*dims.dim, tree->batch_dims());
+    batch_size.erase(batch_size.begin() + batch_dim);
+    replace_values(
+        *tree, [&](const Tensor& tensor) { return level.batch(tensor, batch_dim); }, std::move(batch_size));
     return;
   }
-  std::vector<int64_t> batch_size = tree->batch_size();
-  const int64_t batch_dim = from_start(dim, tree->batch_dims());
-  batch_size.erase(batch_size.begin() + batch_dim);
-  replace_values(
-      *tree, [&](const Tensor& tensor) { return level.batch(tensor, batch_dim); }, std::move(batch_size));
+  std::size_t next = 0;
+  replace_tensors(part, [&](const Tensor& tensor) {
+    const MappedDim& dim = dims.of_leaves.empty() ? dims.dim : dims.of_leaves[next++];
+    return dim ? level.batch(tensor, from_start(*dim, tensor.dim())) : tensor;
+  });
 }
 
 // --- Results
@@ -156,37 +177,170 @@ void leave_batch(const VmapLevel& level, TensorDict& tree, int64_t dim) {
       tree, [&](const Tensor& tensor) { return level.unbatch(tensor, batch_dim); }, std::move(batch_size));
 }
 
-void leave_part(const VmapLevel& level, const TreePart& part, const MappedDim& dim, std::size_t position) {
-  if (!dim) {
+void leave_part(const VmapLevel& level, const TreePart& part, const PartDims& dims, std::size_t position) {
+  TORCH_CHECK_VALUE(dims.of_leaves.empty(),
+                    "vmap: out_dims has dims for the leaves of a TensorDict, expected one for all");
+  if (!dims.dim) {
     check_unmapped(level, part, position);
     return;
   }
-  check_out_dim(part, *dim, position);
+  check_out_dim(part, *dims.dim, position);
   TensorDict* const* tree = std::get_if<TensorDict*>(&part.value);
-  if (tree != nullptr && (*dim == 0 || (*tree)->batch_dims() > 0)) {
-    leave_batch(level, **tree, *dim);
+  if (tree != nullptr && (*dims.dim == 0 || (*tree)->batch_dims() > 0)) {
+    leave_batch(level, **tree, *dims.dim);
   } else {
-    leave_tensors(level, part, *dim);
+    leave_tensors(level, part, *dims.dim);
   }
+}
+
+// --- Chunks
+
+/// Returns the samples from `begin` on of the original of a part.
+void put_samples(const TreePart& part, const PartDims& dims, const std::variant<Tensor, TensorDict>& original,
+                 int64_t begin, int64_t size) {
+  if (Tensor* const* tensor = std::get_if<Tensor*>(&part.value)) {
+    const Tensor& whole = std::get<Tensor>(original);
+    **tensor = dims.dim ? whole.narrow(*dims.dim, begin, size) : whole;
+    return;
+  }
+  TensorDict& tree = *std::get<TensorDict*>(part.value);
+  tree = std::get<TensorDict>(original);
+  if (tree.batch_dims() > 0 && dims.dim) {
+    std::vector<int64_t> batch_size = tree.batch_size();
+    const int64_t dim = from_start(*dims.dim, tree.batch_dims());
+    batch_size[dim] = size;
+    replace_values(
+        tree, [&](const Tensor& leaf) { return leaf.narrow(dim, begin, size); }, std::move(batch_size));
+    return;
+  }
+  std::size_t next = 0;
+  replace_tensors(part, [&](const Tensor& leaf) {
+    const MappedDim& dim = dims.of_leaves.empty() ? dims.dim : dims.of_leaves[next++];
+    return dim ? leaf.narrow(*dim, begin, size) : leaf;
+  });
+}
+
+/// Joins the tensors of one part of each chunk's result along `dim`, in the first.
+void join_part(const std::vector<const TreePart*>& chunks, int64_t dim) {
+  if (Tensor* const* first = std::get_if<Tensor*>(&chunks.front()->value)) {
+    std::vector<Tensor> tensors;
+    for (const TreePart* part : chunks) tensors.push_back(*std::get<Tensor*>(part->value));
+    **first = at::cat(tensors, dim);
+    return;
+  }
+  TensorDict& tree = *std::get<TensorDict*>(chunks.front()->value);
+  const bool is_batch_dim = tree.batch_dims() > 0;
+  std::vector<int64_t> batch_size = tree.batch_size();
+  const int64_t batch_dim = is_batch_dim ? from_start(dim, tree.batch_dims()) : dim;
+  std::vector<Tensor> values;
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    std::vector<Tensor> tensors;
+    for (const TreePart* part : chunks) {
+      tensors.push_back(std::get<TensorDict*>(part->value)->at(tree.keys()->path(i)));
+    }
+    values.push_back(at::cat(tensors, batch_dim));
+  }
+  if (is_batch_dim) {
+    batch_size[batch_dim] = 0;
+    for (const TreePart* part : chunks) {
+      batch_size[batch_dim] += std::get<TensorDict*>(part->value)->batch_size()[batch_dim];
+    }
+  }
+  tree.set_values(std::move(values), std::move(batch_size));
+}
+
+/// Returns the default generators of the processor and of the devices of the arguments, with their states.
+std::vector<std::pair<at::Generator, Tensor>> default_generators(const std::vector<TreePart>& arguments) {
+  std::vector<at::Device> devices = {at::kCPU};
+  for (const TreePart& part : arguments) {
+    visit_tensors(part, [&](const Tensor& tensor, const TensorPlace&) {
+      const bool is_new = std::find(devices.begin(), devices.end(), tensor.device()) == devices.end();
+      if (is_new && tensor.is_cuda()) devices.push_back(tensor.device());
+    });
+  }
+  std::vector<std::pair<at::Generator, Tensor>> generators;
+  for (const at::Device& device : devices) {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
+    const std::lock_guard lock(generator.mutex());
+    const Tensor state = generator.get_state();
+    generators.emplace_back(std::move(generator), state);
+  }
+  return generators;
 }
 
 }  // namespace
 
-VmapCall::VmapCall(const VmapOptions& options, const ArgumentParts& arguments)
-    : VmapCall(options.randomness, arguments, check_mapping(options.in_dims, arguments)) {}
-
-VmapCall::VmapCall(Randomness randomness, const ArgumentParts& arguments, const Mapping& mapping)
-    : level_(mapping.size, randomness) {
+MappedArguments::MappedArguments(const VmapOptions& options, const ArgumentParts& arguments) {
+  const std::vector<MappedDims> dims = options.in_dims.for_each(arguments.size(), "in_dims", "arguments");
+  MappedSizes sizes;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (!mapping.dims[i]) continue;
-    for (const TreePart& part : arguments[i]) enter(level_, part, *mapping.dims[i]);
+    const MappedDim* const one = dims[i].one();
+    TORCH_CHECK_VALUE(one == nullptr || !*one || !arguments[i].empty(), "vmap(in_dims=", one ? one->value_or(0) : 0,
+                      "): ", argument_name(i), " holds no tensor, expected std::nullopt as its dim");
+    for (const TreePart& part : arguments[i]) {
+      parts_.push_back(part);
+      dims_.push_back(dims_of(part, dims[i], "in_dims"));
+      add_sizes(part, dims_.back(), i, sizes);
+    }
   }
+  size_ = sizes.only();
+}
+
+VmapCall::VmapCall(const VmapOptions& options, const MappedArguments& arguments, int64_t size)
+    : level_(size, options.randomness) {
+  if (options.fallback == Fallback::kError) no_fallback_.emplace();
+  for (std::size_t i = 0; i < arguments.parts().size(); ++i) enter(level_, arguments.parts()[i], arguments.dims()[i]);
 }
 
 void VmapCall::leave(const OutDims& out_dims, const ArgumentParts& results) const {
-  const std::vector<MappedDim> dims = out_dims.for_each(results.size(), "out_dims", "results");
+  const std::vector<MappedDims> dims = out_dims.for_each(results.size(), "out_dims", "results");
   for (std::size_t i = 0; i < results.size(); ++i) {
-    for (const TreePart& part : results[i]) leave_part(level_, part, dims[i], i);
+    for (const TreePart& part : results[i]) leave_part(level_, part, dims_of(part, dims[i], "out_dims"), i);
+  }
+}
+
+ChunkedCall::ChunkedCall(const VmapOptions& options, const MappedArguments& arguments)
+    : options_(options), arguments_(arguments) {
+  TORCH_CHECK_VALUE(*options.chunk_size > 0, "vmap: chunk_size is ", *options.chunk_size,
+                    ", expected a positive number");
+  for (const TreePart& part : arguments.parts()) {
+    if (Tensor* const* tensor = std::get_if<Tensor*>(&part.value)) {
+      originals_.emplace_back(**tensor);
+    } else {
+      originals_.emplace_back(*std::get<TensorDict*>(part.value));
+    }
+  }
+  if (options.randomness == Randomness::kSame) generators_ = default_generators(arguments.parts());
+}
+
+int64_t ChunkedCall::next() {
+  const int64_t size = std::min(*options_.chunk_size, arguments_.size() - begin_);
+  if (size == 0) return 0;
+  if (begin_ > 0) {
+    for (auto& [generator, state] : generators_) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+  for (std::size_t i = 0; i < originals_.size(); ++i) {
+    put_samples(arguments_.parts()[i], arguments_.dims()[i], originals_[i], begin_, size);
+  }
+  begin_ += size;
+  return size;
+}
+
+void ChunkedCall::join(const std::vector<ArgumentParts>& results) const {
+  const std::vector<MappedDims> dims = options_.out_dims.for_each(results.front().size(), "out_dims", "results");
+  for (std::size_t i = 0; i < results.front().size(); ++i) {
+    for (std::size_t p = 0; p < results.front()[i].size(); ++p) {
+      std::vector<const TreePart*> chunks;
+      for (const ArgumentParts& chunk : results) {
+        TORCH_CHECK_VALUE(chunk[i].size() == results.front()[i].size(), "vmap: ", result_name(i),
+                          " has other parts in some chunks");
+        chunks.push_back(&chunk[i][p]);
+      }
+      if (const MappedDim dim = dims_of(*chunks.front(), dims[i], "out_dims").dim) join_part(chunks, *dim);
+    }
   }
 }
 
