@@ -1,0 +1,3 @@
+#!/bin/sh
+# Runs a program that says by its exit status whether it found what it should.
+exec "$@"
