@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   torch::manual_seed(0);
   const digits_ensemble::Digits digits = digits_ensemble::read_digits(argv[1]);
   const Tensor x = digits.pixels.narrow(0, 0, kSamples), y = digits.labels.narrow(0, 0, kSamples);
-  const Sequential net = make_net();
+  Sequential net = make_net();
   const TensorDict params = graft::from_module(net);
 
   const auto loss = [&](const TensorDict& p, const Tensor& image, const Tensor& label) {

@@ -90,7 +90,7 @@ class Ensemble {
 
   template <typename... Arguments>
   auto call(std::optional<int64_t> in_dim, const Arguments&... arguments) const {
-    std::vector<std::optional<int64_t>> in_dims(2 + sizeof...(Arguments), in_dim);
+    std::vector<MappedDims> in_dims(2 + sizeof...(Arguments), in_dim);
     in_dims[0] = 0;
     in_dims[1] = 0;
     const auto run = [this](const TensorDict& params, const TensorDict& buffers, const Arguments&... inputs) {

@@ -2,7 +2,7 @@
 //
 //   const FallbackReport report;
 //   vmap(f)(x);
-//   std::cout << report;                                    // aten::histc: 1 time
+//   std::cout << report;                                    // aten::special_log_ndtr: 1 time
 //   vmap(f, {.fallback = Fallback::kError})(x);             // throws instead
 //
 // The results are right either way; a loop is slow.
