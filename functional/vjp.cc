@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "functional/rules/wrapped_value.h"
+
 namespace graft::internal {
 
 Recording::Recording(const GradCall& call, const std::vector<TreePart>& results)

@@ -62,6 +62,12 @@ functorch::TensorWrapper* wrapper_at(const at::Tensor& tensor, int64_t level) {
   return wrapper != nullptr && wrapper->level() == level ? wrapper : nullptr;
 }
 
+/// Returns what `tensor` is below a level; a tensor of another level as it is.
+at::Tensor value_below(const at::Tensor& tensor, int64_t level) {
+  const auto* wrapper = wrapper_at(tensor, level);
+  return wrapper != nullptr ? wrapper->value() : tensor;
+}
+
 }  // namespace
 
 TransformLevel::~TransformLevel() { functorch::popDynamicLayerAndDeleteMetadata(); }
@@ -99,10 +105,7 @@ at::Tensor GradLevel::wrap(const at::Tensor& tensor) const {
   return functorch::makeTensorWrapper(functorch::unwrapIfDead(tensor), number());
 }
 
-at::Tensor GradLevel::unwrap(const at::Tensor& tensor) const {
-  const auto* wrapper = wrapper_at(tensor, number());
-  return wrapper != nullptr ? wrapper->value() : tensor;
-}
+at::Tensor GradLevel::unwrap(const at::Tensor& tensor) const { return value_below(tensor, number()); }
 
 bool GradLevel::requires_grad(const at::Tensor& tensor) const {
   return wrapper_at(tensor, number()) != nullptr && tensor.requires_grad();
@@ -152,10 +155,7 @@ at::Tensor JvpLevel::with_tangent(const at::Tensor& tensor, const at::Tensor& ta
   return at::_make_dual(functorch::unwrapIfDead(tensor), functorch::unwrapIfDead(tangent), /*level=*/0);
 }
 
-at::Tensor JvpLevel::value(const at::Tensor& tensor) const {
-  const auto* wrapper = wrapper_at(tensor, number());
-  return wrapper != nullptr ? wrapper->value() : tensor;
-}
+at::Tensor JvpLevel::value(const at::Tensor& tensor) const { return value_below(tensor, number()); }
 
 at::Tensor JvpLevel::tangent(const at::Tensor& tensor) const {
   if (wrapper_at(tensor, number()) == nullptr) return {};
@@ -164,13 +164,6 @@ at::Tensor JvpLevel::tangent(const at::Tensor& tensor) const {
 }
 
 at::Tensor without_ended_level(const at::Tensor& tensor) { return functorch::unwrapIfDead(tensor); }
-
-bool requires_grad_on_any_level(const at::Tensor& tensor) {
-  for (const at::Tensor* value = &tensor; value != nullptr; value = wrapped_value(*value)) {
-    if (value->requires_grad()) return true;
-  }
-  return false;
-}
 
 bool is_differentiated_forward() {
   const auto& stack = functorch::getDynamicLayerStack();

@@ -124,9 +124,6 @@ class [[nodiscard]] JvpLevel : private TransformLevel {
 /// Returns the value of a level that has ended; any other tensor as it is.
 at::Tensor without_ended_level(const at::Tensor& tensor);
 
-/// Says whether some level, or ordinary autograd, will differentiate through `tensor`.
-bool requires_grad_on_any_level(const at::Tensor& tensor);
-
 /// Says whether a level of this thread's stack takes a forward-mode derivative. A backward pass inside must be recorded
 /// as if it were differentiated backward: only then do LibTorch's formulas compute from tensors that carry tangents.
 /// The gradient of linalg_solve, for one, otherwise uses a factorization without them, and is silently wrong.

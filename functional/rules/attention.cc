@@ -9,13 +9,15 @@
 #include <optional>
 #include <tuple>
 
+#include "functional/rules/optional_tensor.h"
 #include "functional/rules/wrapped_value.h"
 
 namespace graft {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using internal::given;
+using internal::OptionalTensor;
 
 /// Returns all samples of all levels, as one plain tensor. Their dims come in no particular order.
 Tensor with_all_samples(Tensor tensor) {
@@ -48,7 +50,7 @@ void check_attention(const Tensor& query, const Tensor& key, const Tensor& value
   TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
               "Expected query, key, and value to all be at least 2 dimensional, but got query.dim: ", query.dim(),
               " key.dim: ", key.dim(), " and value.dim: ", value.dim(), " instead.");
-  if (!mask || !mask->defined()) return;
+  if (!given(mask)) return;
   const auto mask_dtype = mask->scalar_type();
   TORCH_CHECK(mask_dtype == at::kBool || mask_dtype == at::kFloat || mask_dtype == dtype,
               "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: ",
@@ -57,7 +59,7 @@ void check_attention(const Tensor& query, const Tensor& key, const Tensor& value
 
 /// Returns what to add to the scores: the plain formula takes true for a 1.
 OptionalTensor additive_mask(const OptionalTensor& mask, const Tensor& query) {
-  if (!mask || !mask->defined() || mask->scalar_type() != at::kBool) return mask;
+  if (!given(mask) || mask->scalar_type() != at::kBool) return mask;
   const double lowest = -std::numeric_limits<double>::infinity();
   return at::zeros_like(*mask, query.options()).masked_fill(mask->logical_not(), lowest);
 }

@@ -3,13 +3,14 @@
 #include <ATen/TensorOperators.h>
 #include <torch/library.h>
 
-#include <optional>
+#include "functional/rules/optional_tensor.h"
 
 namespace graft {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using internal::given;
+using internal::OptionalTensor;
 
 /// LibTorch's own checks: without them the product would broadcast.
 void check_bilinear(const Tensor& left, const Tensor& right, const Tensor& weight, const OptionalTensor& bias) {
@@ -24,9 +25,8 @@ void check_bilinear(const Tensor& left, const Tensor& right, const Tensor& weigh
               left.size(-1), " but expected ", weight.size(1));
   TORCH_CHECK(right.size(-1) == weight.size(2), "bilinear(): input2 size does not match weight size: got ",
               right.size(-1), " but expected ", weight.size(2));
-  TORCH_CHECK(!bias || !bias->defined() || bias->size(0) == weight.size(0),
-              "bilinear(): bias size does not match weight size: got ", bias->size(0), " but expected ",
-              weight.size(0));
+  TORCH_CHECK(!given(bias) || bias->size(0) == weight.size(0), "bilinear(): bias size does not match weight size: got ",
+              bias->size(0), " but expected ", weight.size(0));
 }
 
 /// A linear map of all products of an element of `left` and one of `right`.

@@ -8,8 +8,9 @@
 #include <ATen/ops/conv_transpose3d_compositeimplicitautograd_dispatch.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <vector>
+
+#include "functional/rules/optional_tensor.h"
 
 namespace graft {
 namespace {
@@ -18,7 +19,7 @@ namespace composite = at::compositeimplicitautograd;
 using at::Tensor;
 using c10::SymInt;
 using c10::SymIntArrayRef;
-using OptionalTensor = std::optional<Tensor>;
+using internal::OptionalTensor;
 
 /// Returns one value for each of `count` dims.
 std::vector<SymInt> for_each_dim(SymIntArrayRef values, std::size_t count, const char* name) {

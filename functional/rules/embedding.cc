@@ -8,24 +8,17 @@
 #include <optional>
 #include <tuple>
 
+#include "functional/rules/optional_tensor.h"
 #include "functional/rules/wrapped_value.h"
 
 namespace graft {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using internal::given;
+using internal::OptionalTensor;
 
 enum class Mode : int64_t { kSum = 0, kMean = 1, kMax = 2 };
-
-bool given(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
-
-bool requires_grad_on_any_level(const Tensor& tensor) {
-  for (const Tensor* value = &tensor; value != nullptr; value = internal::wrapped_value(*value)) {
-    if (value->requires_grad()) return true;
-  }
-  return false;
-}
 
 /// The items that are looked up, and the bag of each.
 struct Bags {
@@ -49,7 +42,7 @@ void check_arguments(const Tensor& weight, const Tensor& indices, const Tensor& 
               "embedding_bag: expected indices and offsets of Long or Int, got ", indices.scalar_type(), " and ",
               offsets.scalar_type());
   TORCH_CHECK(mode >= 0 && mode <= 2, "`mode` must be sum, mean, or max.");
-  TORCH_CHECK(!sparse || !requires_grad_on_any_level(weight),
+  TORCH_CHECK(!sparse || !internal::requires_grad_on_any_level(weight),
               "embedding_bag: a sparse gradient cannot pass through transforms; use sparse=false");
   if (!given(per_sample_weights)) return;
   TORCH_CHECK(mode == 0, "embedding_bag: per_sample_weights only supported with mode='sum'");

@@ -18,9 +18,10 @@
 #include <ATen/functorch/PlumbingHelper.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <tuple>
 #include <vector>
+
+#include "functional/rules/optional_tensor.h"
 
 namespace graft {
 namespace {
@@ -28,12 +29,13 @@ namespace {
 namespace functorch = at::functorch;
 using at::Scalar;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using internal::given;
+using internal::OptionalTensor;
 
 // --- linear
 
 Tensor linear_rule(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
-  if (!bias || !bias->defined()) return input.matmul(weight.t());
+  if (!given(bias)) return input.matmul(weight.t());
   if (input.dim() == 0 || weight.dim() != 2 || bias->dim() != 1) return input.matmul(weight.t()) + *bias;
   if (input.dim() == 1) return at::addmm(*bias, input.unsqueeze(0), weight.t()).squeeze(0);
   if (input.dim() == 2) return at::addmm(*bias, input, weight.t());

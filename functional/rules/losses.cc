@@ -11,16 +11,17 @@
 #include <ATen/ops/cross_entropy_loss_compositeimplicitautograd_dispatch.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <vector>
 
+#include "functional/rules/optional_tensor.h"
 #include "functional/rules/reduction.h"
 
 namespace graft {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using internal::given;
+using internal::OptionalTensor;
 using internal::reduce;
 
 // --- Losses of a difference
@@ -53,8 +54,6 @@ Tensor soft_margin_loss_rule(const Tensor& input, const Tensor& target, int64_t 
 }
 
 // --- Losses of class scores
-
-bool given(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
 /// Returns the dim of `scores` that counts classes.
 int64_t class_dim(const Tensor& scores) { return scores.dim() == 1 ? 0 : 1; }

@@ -9,16 +9,16 @@
 #include <ATen/ops/triplet_margin_loss_compositeimplicitautograd_dispatch.h>
 #include <torch/library.h>
 
-#include <optional>
-
+#include "functional/rules/optional_tensor.h"
 #include "functional/rules/reduction.h"
 
 namespace graft {
 namespace {
 
 using at::Tensor;
+using internal::given;
+using internal::OptionalTensor;
 using internal::reduce;
-using OptionalTensor = std::optional<Tensor>;
 
 /// Returns the reduced losses. Not reduced, they have the shape of the targets that each has one of.
 Tensor reduce_to(at::IntArrayRef shape, const Tensor& losses, int64_t reduction) {
@@ -48,7 +48,7 @@ Tensor multi_margin_loss_rule(const Tensor& input, const Tensor& target, const a
   const Tensor classes = target.reshape({-1, 1});                       // [n, 1]
   Tensor excess = at::relu(scores - scores.gather(1, classes) + margin);
   if (p.equal(2)) excess = excess.square();
-  if (weight.has_value() && weight->defined()) excess = excess * weight->gather(0, target.reshape(-1)).unsqueeze(1);
+  if (given(weight)) excess = excess * weight->gather(0, target.reshape(-1)).unsqueeze(1);
   const Tensor losses = excess.masked_fill(class_numbers(scores) == classes, 0).mean(1);
   return reduce_to(target.sizes(), losses, reduction);
 }

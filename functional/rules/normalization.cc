@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "functional/rules/front_key.h"
+#include "functional/rules/optional_tensor.h"
 
 namespace graft {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using internal::given;
+using internal::OptionalTensor;
 using Gradients = std::tuple<Tensor, Tensor, Tensor>;  // of input, weight and bias; undefined if not asked for
-
-bool given(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
 // --- Softmax
 

@@ -13,11 +13,13 @@
 #include <tuple>
 #include <vector>
 
+#include "functional/rules/optional_tensor.h"
+
 namespace graft {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
+using internal::OptionalTensor;
 
 /// What a step hands to the next, one row for each sequence. Only an LSTM has a cell state.
 struct State {
@@ -101,14 +103,24 @@ State rows(const State& state, int64_t begin, int64_t end) {
   return map(state, [&](const Tensor& tensor) { return tensor.narrow(0, begin, end - begin); });
 }
 
-State cat(const std::vector<State>& states) {
-  if (states.size() == 1) return states[0];
+/// Joins the hidden states by `combine`, and the cell states if there are any.
+template <typename Combine>
+State combined(const std::vector<State>& states, Combine combine) {
   std::vector<Tensor> hidden, cell;
   for (const State& state : states) {
     hidden.push_back(state.hidden);
     if (state.cell.defined()) cell.push_back(state.cell);
   }
-  return {at::cat(hidden), cell.empty() ? Tensor() : at::cat(cell)};
+  return {combine(hidden), cell.empty() ? Tensor() : combine(cell)};
+}
+
+State cat(const std::vector<State>& states) {
+  if (states.size() == 1) return states[0];
+  return combined(states, [](const std::vector<Tensor>& tensors) { return at::cat(tensors); });
+}
+
+State stack(const std::vector<State>& states) {
+  return combined(states, [](const std::vector<Tensor>& tensors) { return at::stack(tensors); });
 }
 
 struct Run {
@@ -200,15 +212,6 @@ struct Result {
   State last;  ///< of each layer and direction, stacked
 };
 
-State stack(const std::vector<State>& states) {
-  std::vector<Tensor> hidden, cell;
-  for (const State& state : states) {
-    hidden.push_back(state.hidden);
-    if (state.cell.defined()) cell.push_back(state.cell);
-  }
-  return {at::stack(hidden), cell.empty() ? Tensor() : at::stack(cell)};
-}
-
 /// Runs all layers. \param first the states of each layer and direction, stacked.
 Result run_layers(const Cell& cell, Tensor input, const PackedRows& packed, const State& first,
                   const std::vector<Weights>& all_weights, const Options& options) {
@@ -247,10 +250,13 @@ void check_same_options(const Tensor& input, std::initializer_list<at::TensorLis
   }
 }
 
-void check_states(const Tensor& states, int64_t batch, const Options& options) {
+void check_states(const State& first, int64_t batch, const Options& options) {
   const int64_t count = options.num_layers * options.directions();
-  TORCH_CHECK(states.dim() == 3 && states.size(0) == count && states.size(1) == batch, "Expected a hidden state of ",
-              count, " layers and directions for a batch of ", batch, ", got one of shape ", states.sizes());
+  for (const Tensor& states : {first.hidden, first.cell}) {
+    if (!states.defined()) continue;
+    TORCH_CHECK(states.dim() == 3 && states.size(0) == count && states.size(1) == batch, "Expected a hidden state of ",
+                count, " layers and directions for a batch of ", batch, ", got one of shape ", states.sizes());
+  }
 }
 
 std::vector<int64_t> read_rows(const Tensor& batch_sizes) {
@@ -275,10 +281,7 @@ Result run_padded(const Cell& cell, const Tensor& input, at::TensorList hx, at::
   const Tensor sequence = swaps ? input.transpose(0, 1) : add_batch(input);
   TORCH_CHECK(sequence.size(0) > 0, "Expected sequence length to be larger than 0 in RNN");
   const State first = map(state_of(hx), add_batch);
-  map(first, [&](const Tensor& states) {
-    check_states(states, sequence.size(1), options);
-    return states;
-  });
+  check_states(first, sequence.size(1), options);
   const auto weights = read_weights(params, options, has_projection(first));
   Result result = run_layers(cell, sequence, std::nullopt, first, weights, options);
   if (swaps) result.output = result.output.transpose(0, 1);
@@ -296,10 +299,7 @@ Result run_packed(const Cell& cell, const Tensor& data, const Tensor& batch_size
   const std::vector<int64_t> packed = read_rows(batch_sizes);
   TORCH_CHECK(!packed.empty(), "Expected sequence length to be larger than 0 in RNN");
   const State first = state_of(hx);
-  map(first, [&](const Tensor& states) {
-    check_states(states, packed[0], options);
-    return states;
-  });
+  check_states(first, packed[0], options);
   const auto weights = read_weights(params, options, has_projection(first));
   return run_layers(cell, data, packed, first, weights, options);
 }

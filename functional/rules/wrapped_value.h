@@ -2,16 +2,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/functorch/BatchedTensorImpl.h>
-#include <ATen/functorch/TensorWrapper.h>
 
 namespace graft::internal {
 
 /// Returns the tensor that `tensor` wraps, or nullptr. It lives as long as `tensor` does.
-inline const at::Tensor* wrapped_value(const at::Tensor& tensor) {
-  if (auto* batched = at::functorch::maybeGetBatchedImpl(tensor)) return &batched->value();
-  if (auto* wrapper = at::functorch::maybeGetTensorWrapper(tensor)) return &wrapper->value();
-  return nullptr;
-}
+const at::Tensor* wrapped_value(const at::Tensor& tensor);
+
+/// Says whether some level, or ordinary autograd, will differentiate through `tensor`.
+bool requires_grad_on_any_level(const at::Tensor& tensor);
 
 }  // namespace graft::internal
