@@ -73,11 +73,7 @@ auto jvp_at(Positions<positions...>, const F& f, Arguments arguments, Tangents t
   auto output_tangents = output;
   call.leave(collect_parts(output), collect_parts(output_tangents));
   call.leave(aux_parts(result));
-  if constexpr (kHasAux<decltype(result)>) {
-    return std::make_tuple(std::move(output), std::move(output_tangents), std::move(result.aux));
-  } else {
-    return std::make_pair(std::move(output), std::move(output_tangents));
-  }
+  return output_with(std::move(result), std::move(output_tangents));
 }
 
 }  // namespace internal

@@ -88,11 +88,7 @@ auto vjp_at(Positions<positions...>, const F& f, Args&&... args) {
   Recording recording(call, collect_parts(output));
   call.leave(aux_parts(result));
   Pullback pullback(std::move(recording), output, std::move(differentiated));
-  if constexpr (kHasAux<decltype(result)>) {
-    return std::make_tuple(std::move(output), std::move(pullback), std::move(result.aux));
-  } else {
-    return std::make_pair(std::move(output), std::move(pullback));
-  }
+  return output_with(std::move(result), std::move(pullback));
 }
 
 }  // namespace internal

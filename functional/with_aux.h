@@ -8,7 +8,7 @@
 // Python: has_aux=True.
 #pragma once
 
-#include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -47,6 +47,16 @@ auto& output_of(Result& result) {
     return result.output;
   } else {
     return result;
+  }
+}
+
+/// Returns the pair of what is differentiated and `second`; with an auxiliary value the tuple of all three.
+template <class Result, class Second>
+auto output_with(Result result, Second second) {
+  if constexpr (kHasAux<Result>) {
+    return std::make_tuple(std::move(result.output), std::move(second), std::move(result.aux));
+  } else {
+    return std::make_pair(std::move(result), std::move(second));
   }
 }
 
