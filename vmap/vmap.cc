@@ -120,22 +120,32 @@ PartDims dims_of(const TreePart& part, const MappedDims& dims, const char* optio
   return of_part;
 }
 
-/// Takes the tensors of `part` into the level, without their mapped dims.
-void enter(const VmapLevel& level, const TreePart& part, const PartDims& dims) {
+/// Replaces every mapped tensor of a part by `change(tensor, dim)`, dim not negative, which changes dim `dim` alone,
+/// and the batch size that has this dim by `change_batch(batch_size, dim)`.
+void change_mapped(const TreePart& part, const PartDims& dims,
+                   absl::FunctionRef<Tensor(const Tensor&, int64_t dim)> change,
+                   absl::FunctionRef<void(std::vector<int64_t>& batch_size, int64_t dim)> change_batch) {
   TensorDict* const tree = with_batch_dims(part);
   if (tree != nullptr && dims.dim) {
-    std::vector<int64_t> batch_size = tree->batch_size();
     const int64_t batch_dim = from_start(*dims.dim, tree->batch_dims());
-    batch_size.erase(batch_size.begin() + batch_dim);
+    std::vector<int64_t> batch_size = tree->batch_size();
+    change_batch(batch_size, batch_dim);
     replace_values(
-        *tree, [&](const Tensor& tensor) { return level.batch(tensor, batch_dim); }, std::move(batch_size));
+        *tree, [&](const Tensor& tensor) { return change(tensor, batch_dim); }, std::move(batch_size));
     return;
   }
   std::size_t next = 0;
   replace_tensors(part, [&](const Tensor& tensor) {
     const MappedDim& dim = dims.of_leaves.empty() ? dims.dim : dims.of_leaves[next++];
-    return dim ? level.batch(tensor, from_start(*dim, tensor.dim())) : tensor;
+    return dim ? change(tensor, from_start(*dim, tensor.dim())) : tensor;
   });
+}
+
+/// Takes the tensors of `part` into the level, without their mapped dims.
+void enter(const VmapLevel& level, const TreePart& part, const PartDims& dims) {
+  change_mapped(
+      part, dims, [&](const Tensor& tensor, int64_t dim) { return level.batch(tensor, dim); },
+      [](std::vector<int64_t>& batch_size, int64_t dim) { batch_size.erase(batch_size.begin() + dim); });
 }
 
 // --- Results
@@ -195,29 +205,17 @@ void leave_part(const VmapLevel& level, const TreePart& part, const PartDims& di
 
 // --- Chunks
 
-/// Returns the samples from `begin` on of the original of a part.
+/// Puts `size` samples of the original of a part in its place, from `begin` on.
 void put_samples(const TreePart& part, const PartDims& dims, const std::variant<Tensor, TensorDict>& original,
                  int64_t begin, int64_t size) {
   if (Tensor* const* tensor = std::get_if<Tensor*>(&part.value)) {
-    const Tensor& whole = std::get<Tensor>(original);
-    **tensor = dims.dim ? whole.narrow(*dims.dim, begin, size) : whole;
-    return;
+    **tensor = std::get<Tensor>(original);
+  } else {
+    *std::get<TensorDict*>(part.value) = std::get<TensorDict>(original);
   }
-  TensorDict& tree = *std::get<TensorDict*>(part.value);
-  tree = std::get<TensorDict>(original);
-  if (tree.batch_dims() > 0 && dims.dim) {
-    std::vector<int64_t> batch_size = tree.batch_size();
-    const int64_t dim = from_start(*dims.dim, tree.batch_dims());
-    batch_size[dim] = size;
-    replace_values(
-        tree, [&](const Tensor& leaf) { return leaf.narrow(dim, begin, size); }, std::move(batch_size));
-    return;
-  }
-  std::size_t next = 0;
-  replace_tensors(part, [&](const Tensor& leaf) {
-    const MappedDim& dim = dims.of_leaves.empty() ? dims.dim : dims.of_leaves[next++];
-    return dim ? leaf.narrow(*dim, begin, size) : leaf;
-  });
+  change_mapped(
+      part, dims, [&](const Tensor& tensor, int64_t dim) { return tensor.narrow(dim, begin, size); },
+      [&](std::vector<int64_t>& batch_size, int64_t dim) { batch_size[dim] = size; });
 }
 
 /// Joins the tensors of one part of each chunk's result along `dim`, in the first.
