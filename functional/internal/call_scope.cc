@@ -11,24 +11,12 @@
 #include "functional/internal/recorded_graph.h"
 
 namespace graft::internal {
-namespace {
-
-Redirects::Pairs all_pairs(const Redirects& redirects) {
-  Redirects::Pairs pairs = redirects.needed;
-  pairs.insert(pairs.end(), redirects.doubtful.begin(), redirects.doubtful.end());
-  return pairs;
-}
-
-}  // namespace
-
 CallScope::CallScope(torch::nn::Module& module, const std::vector<const TensorDict*>& trees, bool concurrent)
     : trees_(trees) {
   TORCH_CHECK_VALUE(!trees.empty(), "functional_call: expected one tree of parameters or several, got none");
   take_in(module, concurrent);
   if (keep_leaves_apart()) take_in(module, concurrent);
-  if (const auto pairs = all_pairs(redirects_); !pairs.empty()) {
-    redirect_.emplace(pairs, /*notes_met=*/!redirects_.doubtful.empty());
-  }
+  if (!redirects_.empty()) redirect_.emplace(redirects_.pairs(), /*notes_met=*/redirects_.has_doubtful());
   begin_ = recorded_so_far();
 }
 
@@ -36,8 +24,9 @@ CallScope::CallScope(torch::nn::Module& module, const std::vector<const TensorDi
 void CallScope::take_in(torch::nn::Module& module, bool concurrent) {
   if (concurrent) {
     claim_.emplace(module, ClaimKind::kShared, "functional_call");
-    redirects_ = {.needed = concurrent_leaves(claim_->plan(), trees_), .doubtful = {}};
-    std::erase_if(redirects_.needed, [](const auto& pair) { return pair.first.is_same(pair.second); });
+    Redirects::Pairs pairs = concurrent_leaves(claim_->plan(), trees_);
+    std::erase_if(pairs, [](const auto& pair) { return pair.first.is_same(pair.second); });
+    redirects_ = Redirects(std::move(pairs));
     return;
   }
   installation_.reset();
@@ -52,8 +41,9 @@ void CallScope::take_in(torch::nn::Module& module, bool concurrent) {
 /// such leaves, and says whether there were any.
 bool CallScope::keep_leaves_apart() {
   absl::flat_hash_map<const at::TensorImpl*, at::Tensor> aliases;
-  for (const auto& [old_tensor, leaf] : all_pairs(redirects_))
+  for (const auto& [old_tensor, leaf] : redirects_.pairs()) {
     aliases.emplace(old_tensor.unsafeGetTensorImpl(), at::Tensor());
+  }
   const auto is_exchanged = [&](const at::Tensor& leaf) { return aliases.contains(leaf.unsafeGetTensorImpl()); };
   const auto kept = [&](const at::Tensor& leaf) {
     if (!is_exchanged(leaf)) return leaf;
@@ -76,7 +66,7 @@ at::Tensor CallScope::leaf_for(const at::Tensor& tensor) const {
 }
 
 void CallScope::note_met() {
-  if (redirects_.doubtful.empty()) return;
+  if (!redirects_.has_doubtful()) return;
   installation_->note_met([this](const at::TensorImpl* old_tensor) { return redirect_->was_met(old_tensor); });
 }
 
@@ -99,7 +89,7 @@ std::string CallScope::name_of(const at::Tensor& leaf) const {
 void CallScope::check_gradients(const std::vector<TreePart>& results) const {
   if (!redirect_) return;
   std::ostringstream problems;
-  for (const auto& [old_tensor, leaf] : redirects_.needed) {
+  for (const auto& [old_tensor, leaf] : redirects_.needed()) {
     if (leaf.requires_grad() && !old_tensor.requires_grad()) {
       problems << "\n  " << name_of(leaf)
                << ": the module's own tensor does not require grad, so nothing can be found out; set its requires_grad";

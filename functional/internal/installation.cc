@@ -273,18 +273,18 @@ void Installation::visit_old(absl::FunctionRef<void(const Slot&, const at::Tenso
 }
 
 Redirects Installation::take_redirects() {
-  Redirects redirects;
+  Redirects::Pairs needed, doubtful;
   doubtful_.clear();
   visit_old([&](const Slot& slot, const at::Tensor& old_value) {
     if (!old_value.defined() || slot.entry->is_same(old_value)) return;
     if (has_unknown_handle(slot)) {
-      redirects.needed.emplace_back(old_value, *slot.entry);
+      needed.emplace_back(old_value, *slot.entry);
     } else if (slot.hidden == HiddenHandles::kUnknown && can_stand_for(*slot.entry, old_value)) {
-      redirects.doubtful.emplace_back(old_value, *slot.entry);
+      doubtful.emplace_back(old_value, *slot.entry);
       doubtful_.emplace_back(&slot, old_value.unsafeGetTensorImpl());
     }
   });
-  return redirects;
+  return Redirects(std::move(needed), doubtful);
 }
 
 void Installation::note_met(absl::FunctionRef<bool(const at::TensorImpl* old_tensor)> was_met) {

@@ -24,10 +24,25 @@
 namespace graft::internal {
 
 /// Pairs of an old tensor and its leaf.
-struct Redirects {
+class Redirects {
+ public:
   using Pairs = std::vector<std::pair<at::Tensor, at::Tensor>>;
-  Pairs needed;    ///< of parameters with handles that are not known
-  Pairs doubtful;  ///< of those that may have some, see note [Hidden handles] in swap_plan.h
+
+  Redirects() = default;
+  /// \param needed of parameters with handles that are not known
+  /// \param doubtful of those that may have some, see note [Hidden handles] in swap_plan.h
+  explicit Redirects(Pairs needed, const Pairs& doubtful = {}) : pairs_(std::move(needed)), needed_(pairs_.size()) {
+    pairs_.insert(pairs_.end(), doubtful.begin(), doubtful.end());
+  }
+
+  const Pairs& pairs() const { return pairs_; }
+  absl::Span<const Pairs::value_type> needed() const { return absl::MakeSpan(pairs_).first(needed_); }
+  bool empty() const { return pairs_.empty(); }
+  bool has_doubtful() const { return needed_ < pairs_.size(); }
+
+ private:
+  Pairs pairs_;
+  std::size_t needed_ = 0;
 };
 
 class Installation {

@@ -14,8 +14,7 @@ void check_conflicts(std::string_view call, std::string_view module, const LeafR
   for (const LeafRequest& request : requests) {
     const LeafRequest& first = *first_request.emplace(identity_of(request.slot), &request).first->second;
     if (first.leaf->is_same(*request.leaf)) continue;
-    problems += c10::str("\n  \"", *first.name, "\" and \"", *request.name,
-                         "\" stand for one parameter, but were given two different tensors");
+    problems += conflict_line(*first.name, *request.name);
   }
   TORCH_CHECK_VALUE(problems.empty(), call, ": conflicting leaves for module ", module, ":", problems,
                     "\nThe module is unchanged.");
@@ -42,6 +41,11 @@ std::vector<bool> slots_with_leaf(const LeafRequests& requests, std::size_t slot
   std::vector<bool> has_leaf(slot_count);
   for (const LeafRequest& request : requests) has_leaf[request.slot] = true;
   return has_leaf;
+}
+
+std::string conflict_line(std::string_view first, std::string_view second) {
+  return c10::str("\n  \"", first, "\" and \"", second,
+                  "\" stand for one parameter, but were given two different tensors");
 }
 
 std::string misfit_message(std::string_view call, std::size_t count, std::string_view module,

@@ -34,6 +34,9 @@ LeafRequests tied_requests(const LeafRequests& requests, std::size_t slot_count,
 /// Says which slots have a leaf.
 std::vector<bool> slots_with_leaf(const LeafRequests& requests, std::size_t slot_count);
 
+/// One line on two names of one thing that were given different leaves.
+std::string conflict_line(std::string_view first, std::string_view second);
+
 /// The text of an error on `count` leaves, of which `problems` has a line each.
 std::string misfit_message(std::string_view call, std::size_t count, std::string_view module,
                            std::string_view problems);

@@ -13,6 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "functional/internal/installation.h"
+#include "functional/internal/leaf_requests.h"
 #include "functional/internal/saved_state.h"
 #include "functional/load_hooks.h"
 #include "functional/module_state.h"
@@ -60,8 +61,7 @@ class SharedNames {
         if (known == nullptr) {
           state.set(name, leaf);
         } else if (!known->is_same(leaf) && path < name) {
-          conflicts +=
-              "\n  \"" + path + "\" and \"" + name + "\" stand for one parameter, but were given two different tensors";
+          conflicts += conflict_line(path, name);
         }
       }
     }
