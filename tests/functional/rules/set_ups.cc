@@ -7,10 +7,10 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <set>
 
 #include "functional/grad.h"
 #include "functional/jvp.h"
+#include "vmap/fallback.h"
 #include "vmap/vmap.h"
 
 namespace graft::testing {
@@ -18,27 +18,11 @@ namespace {
 
 constexpr int64_t kSamples = 3;
 
-/// Notes the operators that LibTorch says it maps by a loop.
-class LoopNotes : public c10::WarningHandler {
- public:
-  void process(const c10::Warning& warning) override {
-    const std::string& text = warning.msg();
-    const std::string intro = "batching rule for ";
-    const std::size_t begin = text.find(intro);
-    if (begin == std::string::npos) return;
-    const std::size_t end = text.find_first_of(". ", text.find("::", begin));
-    operators_.insert(text.substr(begin + intro.size(), end - begin - intro.size()));
-  }
-
-  std::string operators() const {
-    std::string list;
-    for (const std::string& name : operators_) list += (list.empty() ? "" : ", ") + name;
-    return list;
-  }
-
- private:
-  std::set<std::string> operators_;
-};
+std::string names_of(const FallbackReport& loops) {
+  std::string list;
+  for (const auto& [name, count] : loops.operators()) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
 
 Tensors slice(const Tensors& list, std::size_t begin, std::size_t end) {
   return {list.begin() + static_cast<std::ptrdiff_t>(begin), list.begin() + static_cast<std::ptrdiff_t>(end)};
@@ -81,10 +65,9 @@ class Runner {
     } catch (const std::exception&) {
       return "n/d";
     }
-    LoopNotes notes;
+    const FallbackReport loops;
     Tensors got;
     try {
-      const c10::WarningUtils::WarningHandlerGuard guard(&notes);
       got = by_transform(name);
     } catch (const c10::Error& error) {
       return std::string("throws: ") + error.what_without_backtrace();
@@ -93,7 +76,7 @@ class Runner {
     }
     const std::string difference = compare(got, expected);
     if (!difference.empty()) return difference;
-    return notes.operators().empty() ? "ok" : "loop: " + notes.operators();
+    return loops.operators().empty() ? "ok" : "loop: " + names_of(loops);
   }
 
  private:
