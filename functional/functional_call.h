@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "functional/internal/call_advice.h"
 #include "functional/internal/call_scope.h"
 #include "functional/module_ref.h"
 #include "functional/tree.h"
@@ -150,9 +151,11 @@ inline constexpr bool kStartWithOptions = std::is_same_v<std::remove_cvref_t<Fir
 template <typename Handle, typename... Arguments>
 auto functional_call(Handle&& module, const StateTrees& state, const CallOptions& options, Arguments&&... arguments) {
   auto& target = internal::module_behind(module);
-  internal::CallScope scope(const_cast<torch::nn::Module&>(static_cast<const torch::nn::Module&>(target)),
-                            state.trees(), options.concurrent);
-  auto result = target.forward(internal::CallArgument<Arguments>(scope, std::forward<Arguments>(arguments)).get()...);
+  auto& base = const_cast<torch::nn::Module&>(static_cast<const torch::nn::Module&>(target));
+  internal::CallScope scope(base, state.trees(), options.concurrent);
+  auto result = internal::with_advice(base, [&] {
+    return target.forward(internal::CallArgument<Arguments>(scope, std::forward<Arguments>(arguments)).get()...);
+  });
   const std::vector<TreePart> parts = collect_parts(result);
   // A parameter that forward returns untouched went through no operator that could exchange it.
   for (const TreePart& part : parts) {
