@@ -5,9 +5,8 @@
 //
 // | mapped | kernel |
 // |---|---|
-// | input and weight | one baddbmm |
-// | weight alone (an ensemble on one batch) | one product with the rows of all weights |
-// | input alone | one product with the rows of all samples |
+// | the weight (an ensemble) | one baddbmm; an input that all share is expanded, not copied |
+// | the input alone | one product with the rows of all samples |
 // | both, and one row each (the gradient of one sample) | a multiplication that broadcasts, which is faster than bmm |
 //
 // See [Kernels on the front key] in losses.cc; mm and addmm are on the key of vmap, for gradients are made of them.
@@ -55,6 +54,8 @@ struct Argument {
   int64_t size(int64_t dim) const { return value.size(is_mapped ? dim + 1 : dim); }
 };
 
+constexpr int64_t kFewColumns = 8;
+
 int64_t current_level() { return functorch::maybeCurrentDynamicLayer()->layerId(); }
 
 Argument argument(const Tensor& tensor, int64_t level) {
@@ -62,16 +63,9 @@ Argument argument(const Tensor& tensor, int64_t level) {
   return dim ? Argument{value.movedim(*dim, 0), true} : Argument{value, false};
 }
 
-/// Returns the columns of all samples of `matrix` side by side, or nothing if that takes a copy.
-OptionalTensor side_by_side(const Argument& matrix) {
-  const Tensor rows_first = matrix.value.movedim(0, 1);
-  if (rows_first.stride(1) != rows_first.size(2) * rows_first.stride(2)) return std::nullopt;
-  return rows_first.flatten(1, 2);
-}
-
-/// Splits the columns that belong to the samples: (row, sample and column) -> (row, sample, column).
-Tensor split_columns(const Tensor& product, const Argument& matrix) {
-  return product.unflatten(1, {matrix.value.size(0), matrix.size(1)});
+/// Returns the matrices of all samples, which are one matrix if it is not mapped.
+Tensor of_all_samples(const Argument& matrix, int64_t samples) {
+  return matrix.is_mapped ? matrix.value : matrix.value.expand({samples, matrix.size(0), matrix.size(1)});
 }
 
 Tensor mm_rule(const Tensor& self, const Tensor& mat2) {
@@ -85,44 +79,45 @@ Tensor mm_rule(const Tensor& self, const Tensor& mat2) {
   if (left.is_mapped && right.is_mapped && left.size(1) == 1 && right.size(0) == 1) {
     return mapped(left.value * right.value, 0);
   }
-  const OptionalTensor all_columns = left.is_mapped ? std::nullopt : side_by_side(right);
-  if (all_columns) return mapped(split_columns(left.value.mm(*all_columns), right), 1);
-  return mapped(left.value.matmul(right.value), 0);
+  // matmul makes one product of all columns, which pays if bmm's own products would be narrow: it copies for a
+  // gradient.
+  if (left.is_mapped || right.size(1) < kFewColumns) return mapped(left.value.matmul(right.value), 0);
+  return mapped(of_all_samples(left, right.value.size(0)).bmm(right.value), 0);
 }
 
-/// Returns the row that is added to each row of the product, with a mapped dim if there are samples of it.
-Tensor addmm_of_rows(const Argument& row, const Argument& left, const Argument& right, const Scalar& beta,
-                     const Scalar& alpha, int64_t level) {
+/// Returns `added`, a row or a matrix, to be added to a product of matrices that are mapped in dim 0.
+Tensor for_each_sample(const Argument& added) {
+  return added.is_mapped && added.dim() == 1 ? added.value.unsqueeze(1) : added.value;
+}
+
+/// Returns the addmm by one kernel, or nothing if there is none for these arguments.
+OptionalTensor fused_addmm(const Argument& added, const Argument& left, const Argument& right, const Scalar& beta,
+                           const Scalar& alpha, int64_t level) {
   const auto mapped = [&](const Tensor& result, int64_t dim) { return functorch::makeBatched(result, dim, level); };
-  if (left.is_mapped && right.is_mapped) {
-    const Tensor added = row.is_mapped ? row.value.unsqueeze(1) : row.value;
-    return mapped(at::baddbmm(added, left.value, right.value, beta, alpha), 0);
+  if (left.dim() != 2 || right.dim() != 2) return std::nullopt;
+  const bool is_row = added.dim() == 1 && added.size(0) == right.size(1);
+  const bool is_whole = added.dim() == 2 && added.size(0) == left.size(0) && added.size(1) == right.size(1);
+  if (!is_row && !is_whole) return std::nullopt;
+  if (right.is_mapped) {
+    const Tensor matrices = of_all_samples(left, right.value.size(0));
+    return mapped(at::baddbmm(for_each_sample(added), matrices, right.value, beta, alpha), 0);
   }
-  if (left.is_mapped) {
-    const Tensor product = at::addmm(row.value, left.value.flatten(0, 1), right.value, beta, alpha);
-    return mapped(product.unflatten(0, {left.value.size(0), left.size(0)}), 0);
-  }
-  const int64_t samples = right.value.size(0);
-  const Tensor rows = row.is_mapped ? row.value : row.value.expand({samples, row.size(0)});
-  return mapped(split_columns(at::addmm(rows.flatten(), left.value, *side_by_side(right), beta, alpha), right), 1);
-}
-
-/// Whether addmm_of_rows has a kernel for these arguments.
-bool is_fused(const Argument& row, const Argument& left, const Argument& right) {
-  if (row.dim() != 1 || left.dim() != 2 || right.dim() != 2 || row.size(0) != right.size(1)) return false;
-  if (left.is_mapped && right.is_mapped) return true;
-  if (left.is_mapped) return !row.is_mapped;
-  return right.is_mapped && side_by_side(right).has_value();
+  // One product with the rows of all samples, to which one row for all is added, or each sample's own matrix.
+  if (!left.is_mapped || is_row == added.is_mapped) return std::nullopt;
+  const Tensor rows = added.is_mapped ? added.value.flatten(0, 1) : added.value;
+  const Tensor product = at::addmm(rows, left.value.flatten(0, 1), right.value, beta, alpha);
+  return mapped(product.unflatten(0, {left.value.size(0), left.size(0)}), 0);
 }
 
 Tensor addmm_rule(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha) {
   const int64_t level = current_level();
   {
     const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
-    const Argument row = argument(self, level), left = argument(mat1, level), right = argument(mat2, level);
-    if (is_fused(row, left, right)) return addmm_of_rows(row, left, right, beta, alpha, level);
+    const Argument added = argument(self, level), left = argument(mat1, level), right = argument(mat2, level);
+    if (const OptionalTensor result = fused_addmm(added, left, right, beta, alpha, level)) return *result;
   }
-  return at::add(at::mul(self, beta), at::mm(mat1, mat2), alpha);
+  const Tensor scaled = beta.equal(1) ? self : at::mul(self, beta);
+  return at::add(scaled, at::mm(mat1, mat2), alpha);
 }
 
 /// Drops warnings, as long as it lives.

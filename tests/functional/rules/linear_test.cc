@@ -46,11 +46,12 @@ TEST(LinearTest, EqualsTheLoopWithTheWeightOfAnotherLayout) {
   check("transposed", {{4, 3}, {3, 2}, {2}}, [](const Tensors& in) { return at::linear(in[0], in[1].t(), in[2]); });
 }
 
-/// Calls linear on in[0], in[1] and in[2], of which those are mapped whose flag is set, by vmap and by a loop.
-void check_mapped(const Tensors& in, const std::vector<bool>& flags) {
+using OfThree = Tensor (*)(const Tensor&, const Tensor&, const Tensor&);
+
+/// Calls f on inputs of which those are mapped whose flag is set, by vmap and by a loop.
+void check_mapped(OfThree f, const Tensors& in, const std::vector<bool>& flags) {
   std::vector<MappedDim> dims;
   for (const bool flag : flags) dims.push_back(flag ? MappedDim(0) : std::nullopt);
-  const auto f = [](const Tensor& x, const Tensor& weight, const Tensor& bias) { return at::linear(x, weight, bias); };
   const auto of = [&](std::size_t k, int64_t i) { return flags[k] ? in[k][i] : in[k][0]; };
   const auto whole = [&](std::size_t k) { return flags[k] ? in[k] : in[k][0]; };
   const Tensor got = vmap(f, {.in_dims = {dims[0], dims[1], dims[2]}})(whole(0), whole(1), whole(2));
@@ -59,9 +60,16 @@ void check_mapped(const Tensors& in, const std::vector<bool>& flags) {
   }
 }
 
+void check_whatever_is_mapped(OfThree f, const Tensors& in) {
+  for (int mapped = 1; mapped < 8; ++mapped) {
+    check_mapped(f, in, {(mapped & 1) != 0, (mapped & 2) != 0, (mapped & 4) != 0});
+  }
+}
+
 TEST(LinearTest, EqualsTheLoopWhateverIsMapped) {
-  const Tensors in = {random({3, 4, 5}), random({3, 2, 5}), random({3, 2})};
-  for (int flags = 1; flags < 8; ++flags) check_mapped(in, {(flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0});
+  check_whatever_is_mapped(
+      [](const Tensor& x, const Tensor& weight, const Tensor& bias) { return at::linear(x, weight, bias); },
+      {random({3, 4, 5}), random({3, 2, 5}), random({3, 2})});
 }
 
 TEST(LinearTest, NestsOverMembersAndSamples) {
@@ -93,6 +101,7 @@ TEST(MmTest, EqualsTheLoop) {
                                     {{2, 1}, {1, 4}},
                                     {{1, 3}, {3, 1}},
                                     {{1, 1}, {1, 1}},
+                                    {{2, 3}, {3, 8}},
                                     {{2, 0}, {0, 4}}}) {
     check("mm", {left, right}, [](const Tensors& in) { return in[0].mm(in[1]); });
     check("mm of transposed", {left, right}, [](const Tensors& in) { return in[1].t().mm(in[0].t()); });
@@ -108,6 +117,22 @@ TEST(AddmmTest, EqualsTheLoop) {
   for (const std::vector<int64_t>& added : Shapes{{4}, {1}, {1, 4}, {2, 1}, {2, 4}, {}}) {
     check(c10::str("addmm of ", at::IntArrayRef(added)), {added, {2, 3}, {3, 4}},
           [](const Tensors& in) { return at::addmm(in[0], in[1], in[2], /*beta=*/0.5, /*alpha=*/-2); });
+  }
+}
+
+TEST(AddmmTest, EqualsTheLoopWhateverIsMapped) {
+  const OfThree add_product = [](const Tensor& added, const Tensor& left, const Tensor& right) {
+    return at::addmm(added, left, right, /*beta=*/0.5, /*alpha=*/-2);
+  };
+  const OfThree plain = [](const Tensor& added, const Tensor& left, const Tensor& right) {
+    return at::addmm(added, left, right);
+  };
+  for (const std::vector<int64_t>& added : Shapes{{4}, {1}, {1, 4}, {2, 1}, {2, 4}}) {
+    auto mapped = added;
+    mapped.insert(mapped.begin(), 3);
+    for (const OfThree f : {add_product, plain}) {
+      check_whatever_is_mapped(f, {random(mapped), random({3, 2, 3}), random({3, 3, 4})});
+    }
   }
 }
 
