@@ -28,6 +28,7 @@ struct State {
 };
 
 /// The parameters of one layer in one direction. Those that multiply a hidden state are transposed, once for all steps.
+/// The gates of an LSTM are in the order input, forget, output, cell: one sigmoid then makes the first three.
 struct Weights {
   Tensor input, hidden;
   Tensor input_bias, hidden_bias;  ///< undefined if there are none
@@ -40,21 +41,26 @@ using Step = State (*)(const Tensor& from_input, const State& before, const Weig
 struct Cell {
   Step step;
   int64_t gates;
-  bool adds_biases;  ///< The two biases are only ever added up, so one of the input serves for both.
+  bool adds_biases;           ///< The two biases are only ever added up, so one of the input serves for both.
+  bool moves_cell_gate_last;  ///< see Weights
 };
 
 // --- The cells
 
 State lstm_step(const Tensor& from_input, const State& before, const Weights& weights) {
-  const auto gates = (from_input + before.hidden.matmul(weights.hidden)).chunk(4, -1);
-  const Tensor cell = gates[1].sigmoid() * before.cell + gates[0].sigmoid() * gates[2].tanh();
-  const Tensor hidden = gates[3].sigmoid() * cell.tanh();
-  return {weights.projection.defined() ? hidden.matmul(weights.projection) : hidden, cell};
+  const Tensor gates = at::addmm(from_input, before.hidden, weights.hidden);
+  const int64_t size = gates.size(-1) / 4;
+  const auto parts = gates.split_with_sizes({3 * size, size}, -1);
+  const auto open = parts[0].sigmoid().chunk(3, -1);
+  const Tensor cell = at::addcmul(open[0] * parts[1].tanh(), open[1], before.cell);
+  const Tensor hidden = open[2] * cell.tanh();
+  return {weights.projection.defined() ? hidden.mm(weights.projection) : hidden, cell};
 }
 
 State gru_step(const Tensor& from_input, const State& before, const Weights& weights) {
-  Tensor from_hidden = before.hidden.matmul(weights.hidden);
-  if (weights.hidden_bias.defined()) from_hidden = from_hidden + weights.hidden_bias;
+  const Tensor from_hidden = weights.hidden_bias.defined()
+                                 ? at::addmm(weights.hidden_bias, before.hidden, weights.hidden)
+                                 : before.hidden.mm(weights.hidden);
   const auto input = from_input.chunk(3, -1), hidden = from_hidden.chunk(3, -1);
   const Tensor reset = (input[0] + hidden[0]).sigmoid();
   const Tensor update = (input[1] + hidden[1]).sigmoid();
@@ -63,20 +69,32 @@ State gru_step(const Tensor& from_input, const State& before, const Weights& wei
 }
 
 State rnn_tanh_step(const Tensor& from_input, const State& before, const Weights& weights) {
-  return {(from_input + before.hidden.matmul(weights.hidden)).tanh(), {}};
+  return {at::addmm(from_input, before.hidden, weights.hidden).tanh(), {}};
 }
 
 State rnn_relu_step(const Tensor& from_input, const State& before, const Weights& weights) {
-  return {(from_input + before.hidden.matmul(weights.hidden)).relu(), {}};
+  return {at::addmm(from_input, before.hidden, weights.hidden).relu(), {}};
 }
 
-constexpr Cell kLstm{lstm_step, 4, true};
-constexpr Cell kGru{gru_step, 3, false};
-constexpr Cell kRnnTanh{rnn_tanh_step, 1, true};
-constexpr Cell kRnnRelu{rnn_relu_step, 1, true};
+constexpr Cell kLstm{lstm_step, 4, true, true};
+constexpr Cell kGru{gru_step, 3, false, false};
+constexpr Cell kRnnTanh{rnn_tanh_step, 1, true, false};
+constexpr Cell kRnnRelu{rnn_relu_step, 1, true, false};
+
+/// The rows belong to the gates input, forget, cell and output.
+void move_cell_gate_last(Tensor& rows) {
+  if (!rows.defined()) return;
+  const auto gates = rows.chunk(4);
+  rows = at::cat({gates[0], gates[1], gates[3], gates[2]});
+}
 
 /// Returns `weights` ready for the steps of `cell`.
 Weights prepared(Weights weights, const Cell& cell) {
+  if (cell.moves_cell_gate_last) {
+    for (Tensor* rows : {&weights.input, &weights.hidden, &weights.input_bias, &weights.hidden_bias}) {
+      move_cell_gate_last(*rows);
+    }
+  }
   weights.hidden = weights.hidden.t();
   if (weights.projection.defined()) weights.projection = weights.projection.t();
   if (cell.adds_biases && weights.hidden_bias.defined()) {
@@ -354,7 +372,10 @@ State run_cell(const Cell& cell, const Tensor& input, at::TensorList hx, const T
                 at::IntArrayRef(expected));
   }
   const Weights weights = prepared({w_ih, w_hh, input_bias, hidden_bias, {}}, cell);
-  return cell.step(gates_of_input(input, weights), state_of(hx), weights);
+  if (input.dim() == 2) return cell.step(gates_of_input(input, weights), state_of(hx), weights);
+  const State before = map(state_of(hx), [](const Tensor& state) { return state.unsqueeze(0); });
+  const State after = cell.step(gates_of_input(input.unsqueeze(0), weights), before, weights);
+  return map(after, [](const Tensor& state) { return state.squeeze(0); });
 }
 
 template <const Cell& kCell>
