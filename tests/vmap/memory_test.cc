@@ -1,7 +1,6 @@
 // Ten thousand swaps, or per-sample gradients, or training steps leave memory as it was: no block of tensor data more
 // or less, and no growth of the heap that counts.
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <torch/torch.h>
 
 #include <memory>
@@ -20,6 +19,7 @@
 #include "functional/to_module.h"
 #include "tensordict/map.h"
 #include "tests/testing/counting_allocator.h"
+#include "tests/testing/heap.h"
 #include "vmap/ensemble.h"
 #include "vmap/vmap.h"
 
@@ -53,32 +53,13 @@ using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 using torch::nn::Linear;
 
-#if defined(__SANITIZE_ADDRESS__)
-#define GRAFT_WITH_ADDRESS_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define GRAFT_WITH_ADDRESS_SANITIZER
-#endif
-#endif
+using testing::heap_bytes;
+using testing::kHeapSlack;
+using testing::kSeesHeap;
 
-// AddressSanitizer is slow, and has a heap of its own that mallinfo2 does not see.
-#ifdef GRAFT_WITH_ADDRESS_SANITIZER
-constexpr bool kSeesHeap = false;
-constexpr int kStepsPerGroup = 20;
-#else
-constexpr bool kSeesHeap = true;
-constexpr int kStepsPerGroup = 1'000;
-#endif
+// AddressSanitizer is slow. The smallest allocation, if each of these steps leaked it, would be 320,000 bytes.
+constexpr int kStepsPerGroup = kSeesHeap ? 1'000 : 20;
 constexpr int kGroups = 10;
-
-/// Chunks that malloc has put aside for the next call count as used, so that the figure wavers: by up to 1,328 bytes
-/// in four runs. The smallest allocation, if each step leaked it, would be 320,000.
-constexpr int64_t kHeapSlack = 4'096;
-
-int64_t heap_bytes() {
-  const struct mallinfo2 heap = mallinfo2();
-  return kSeesHeap ? static_cast<int64_t>(heap.uordblks + heap.hblkhd) : 0;
-}
 
 void run_group(absl::FunctionRef<void()> step) {
   at::set_num_threads(1);  // of this thread
