@@ -60,7 +60,8 @@ int64_t current_level() { return functorch::maybeCurrentDynamicLayer()->layerId(
 
 Argument argument(const Tensor& tensor, int64_t level) {
   const auto [value, dim] = functorch::unwrapTensorAtLevel(tensor, level);
-  return dim ? Argument{value.movedim(*dim, 0), true} : Argument{value, false};
+  if (!dim) return {value, false};
+  return {*dim == 0 ? value : value.movedim(*dim, 0), true};  // autograd records every movedim
 }
 
 /// Returns the matrices of all samples, which are one matrix if it is not mapped.
