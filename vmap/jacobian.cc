@@ -40,10 +40,11 @@ Tensors over_basis(const Tensors& tensors, const JacobianOptions& options,
   TORCH_CHECK_VALUE(!options.chunk_size || *options.chunk_size > 0, "jacobian: chunk_size is ",
                     options.chunk_size.value_or(0), ", expected a positive number");
   const int64_t count = numel_of(tensors);
-  const int64_t chunk = std::min(options.chunk_size.value_or(count), std::max<int64_t>(count, 1));
+  const int64_t calls_end = std::max<int64_t>(count, 1);  // Without elements, one call says what f returns.
+  const int64_t chunk = std::min(options.chunk_size.value_or(calls_end), calls_end);
   const auto mapped = vmap([&](const Tensors& row) { return f(row); }, {.randomness = options.randomness});
   std::vector<Tensors> chunks;
-  for (int64_t begin = 0; begin < std::max<int64_t>(count, 1); begin += chunk) {
+  for (int64_t begin = 0; begin < calls_end; begin += chunk) {
     chunks.push_back(mapped(basis(tensors, begin, std::min(begin + chunk, count))));
   }
   if (chunks.size() == 1) return std::move(chunks.front());

@@ -60,6 +60,17 @@ TEST_F(JacobianTest, TakesRowsAndColumnsInChunks) {
   EXPECT_THAT([&] { jacrev(f, {.chunk_size = 0})(x_); }, ThrowsWith<c10::ValueError>("chunk_size is 0"));
 }
 
+TEST_F(JacobianTest, OfNoElementsIsEmpty) {
+  const auto none = [](const Tensor& x) { return x.narrow(0, 0, 0).sin(); };  // [3] -> [0]
+  const auto of_none = [](const Tensor& x) { return x.sum().expand({2}); };   // [0] -> [2]
+  for (const std::optional<int64_t> chunk : {std::optional<int64_t>(), std::optional<int64_t>(2)}) {
+    EXPECT_EQ(jacrev(none, {.chunk_size = chunk})(x_).sizes(), (std::vector<int64_t>{0, 3}));
+    EXPECT_EQ(jacfwd(none, {.chunk_size = chunk})(x_).sizes(), (std::vector<int64_t>{0, 3}));
+    EXPECT_EQ(jacrev(of_none, {.chunk_size = chunk})(random({0})).sizes(), (std::vector<int64_t>{2, 0}));
+    EXPECT_EQ(jacfwd(of_none, {.chunk_size = chunk})(random({0})).sizes(), (std::vector<int64_t>{2, 0}));
+  }
+}
+
 TEST_F(JacobianTest, HasTheTreeOfTheArgument) {
   const TensorDict by_reverse = jacrev(layer)(params_, x_);
   const TensorDict by_forward = jacfwd<0>(layer)(params_, x_);
