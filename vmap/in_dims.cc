@@ -66,6 +66,25 @@ const MappedDims& MappedDims::below(std::string_view path, const char* option) c
   C10_THROW_ERROR(ValueError, c10::str("vmap: ", option, " has no dim for ", path));
 }
 
+void MappedDims::check_places(const std::vector<std::string_view>& paths, const char* option) const {
+  if (const MappedDim* const dim = one()) {
+    TORCH_CHECK_VALUE(!paths.empty() || !*dim, "vmap: ", option, " has dim ", dim->value_or(0),
+                      " for a place where the value has no tensor, expected std::nullopt");
+    return;
+  }
+  const auto* const list = std::get_if<std::vector<MappedDims>>(&dims_);
+  const std::size_t count = list != nullptr ? list->size() : std::get<Named>(dims_).size();
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<std::string_view> below;
+    for (const std::string_view path : paths) {
+      if (path.empty()) continue;
+      const auto rest = path_below(path, list != nullptr ? std::to_string(i) : std::get<Named>(dims_)[i].first);
+      if (rest) below.push_back(*rest);
+    }
+    (list != nullptr ? (*list)[i] : std::get<Named>(dims_)[i].second).check_places(below, option);
+  }
+}
+
 MappedDims by_name(MappedDims::Named dims) { return MappedDims(std::move(dims)); }
 
 }  // namespace graft

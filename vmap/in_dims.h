@@ -57,6 +57,10 @@ class MappedDims {
   /// is nothing for that place.
   const MappedDims& below(std::string_view path, const char* option) const;
 
+  /// Checks that every dim stands for something, given the paths of all leaves of the value.
+  /// \throws c10::ValueError naming `option`, if a dim is given for a place where there is nothing.
+  void check_places(const std::vector<std::string_view>& paths, const char* option) const;
+
   /// The dim, if one stands for all.
   const MappedDim* one() const { return std::get_if<MappedDim>(&dims_); }
 

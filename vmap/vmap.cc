@@ -120,6 +120,25 @@ PartDims dims_of(const TreePart& part, const MappedDims& dims, const char* optio
   return of_part;
 }
 
+/// Returns the dims of every part of a value with these dims, one for one.
+std::vector<PartDims> dims_of_parts(const std::vector<TreePart>& parts, const MappedDims& dims, const char* option) {
+  std::vector<PartDims> of_parts;
+  of_parts.reserve(parts.size());
+  for (const TreePart& part : parts) of_parts.push_back(dims_of(part, dims, option));
+  if (dims.one() != nullptr) return of_parts;
+
+  std::vector<std::string> paths;
+  for (const TreePart& part : parts) {
+    const std::size_t before = paths.size();
+    visit_tensors(part, [&](const Tensor&, const TensorPlace& place) {
+      paths.push_back(place.leaf == nullptr ? part.path : part.path + "." + *place.leaf);
+    });
+    if (paths.size() == before) paths.push_back(part.path);  // a TensorDict without leaves is not nothing
+  }
+  dims.check_places({paths.begin(), paths.end()}, option);
+  return of_parts;
+}
+
 /// Replaces every mapped tensor of a part by `change(tensor, dim)`, dim not negative, which changes dim `dim` alone,
 /// and the batch size that has this dim by `change_batch(batch_size, dim)`.
 void change_mapped(const TreePart& part, const PartDims& dims,
@@ -269,16 +288,19 @@ std::vector<std::pair<at::Generator, Tensor>> default_generators(const std::vect
 }  // namespace
 
 MappedArguments::MappedArguments(const VmapOptions& options, const ArgumentParts& arguments) {
+  TORCH_CHECK_VALUE(options.chunk_size.value_or(1) > 0, "vmap: chunk_size is ", options.chunk_size.value_or(0),
+                    ", expected a positive number");
   const std::vector<MappedDims> dims = options.in_dims.for_each(arguments.size(), "in_dims", "arguments");
   MappedSizes sizes;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const MappedDim* const one = dims[i].one();
     TORCH_CHECK_VALUE(one == nullptr || !*one || !arguments[i].empty(), "vmap(in_dims=", one ? one->value_or(0) : 0,
                       "): ", argument_name(i), " holds no tensor, expected std::nullopt as its dim");
-    for (const TreePart& part : arguments[i]) {
-      parts_.push_back(part);
-      dims_.push_back(dims_of(part, dims[i], "in_dims"));
-      add_sizes(part, dims_.back(), i, sizes);
+    const std::vector<PartDims> of_parts = dims_of_parts(arguments[i], dims[i], "in_dims");
+    for (std::size_t p = 0; p < of_parts.size(); ++p) {
+      parts_.push_back(arguments[i][p]);
+      dims_.push_back(of_parts[p]);
+      add_sizes(arguments[i][p], of_parts[p], i, sizes);
     }
   }
   size_ = sizes.only();
@@ -293,14 +315,13 @@ VmapCall::VmapCall(const VmapOptions& options, const MappedArguments& arguments,
 void VmapCall::leave(const OutDims& out_dims, const ArgumentParts& results) const {
   const std::vector<MappedDims> dims = out_dims.for_each(results.size(), "out_dims", "results");
   for (std::size_t i = 0; i < results.size(); ++i) {
-    for (const TreePart& part : results[i]) leave_part(level_, part, dims_of(part, dims[i], "out_dims"), i);
+    const std::vector<PartDims> of_parts = dims_of_parts(results[i], dims[i], "out_dims");
+    for (std::size_t p = 0; p < of_parts.size(); ++p) leave_part(level_, results[i][p], of_parts[p], i);
   }
 }
 
 ChunkedCall::ChunkedCall(const VmapOptions& options, const MappedArguments& arguments)
     : options_(options), arguments_(arguments) {
-  TORCH_CHECK_VALUE(*options.chunk_size > 0, "vmap: chunk_size is ", *options.chunk_size,
-                    ", expected a positive number");
   for (const TreePart& part : arguments.parts()) {
     if (Tensor* const* tensor = std::get_if<Tensor*>(&part.value)) {
       originals_.emplace_back(**tensor);

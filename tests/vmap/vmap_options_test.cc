@@ -54,6 +54,37 @@ TEST_F(VmapOptionsTest, MapsNestedLists) {
   EXPECT_TRUE(y.equal(std::get<0>(in[0]) * std::get<1>(in[1]).t()));
 }
 
+TEST_F(VmapOptionsTest, RefusesDimsOfElementsThatAreNotThere) {
+  using Values = std::vector<Tensor>;
+  const auto sum = [](const std::pair<Tensor, Tensor>& in) { return in.first + in.second; };
+  const std::pair in(random({4}), random({4}));
+  EXPECT_THAT([&] { vmap(sum, {.in_dims = {{0, 0, 1}}})(in); }, ThrowsWith<c10::ValueError>("in_dims has dim 1"));
+  EXPECT_TRUE(vmap(sum, {.in_dims = {{0, 0, std::nullopt}}})(in).equal(in.first + in.second));
+  const auto twice = [](const Tensor& x) { return Values{x, x}; };
+  EXPECT_THAT(
+      [&] {
+        vmap(twice, {.out_dims = {{0, 0, -1}}})(random({4}));
+      },
+      ThrowsWith<c10::ValueError>("out_dims has dim -1"));
+}
+
+TEST_F(VmapOptionsTest, RefusesDimsOfNamesThatAreNotThere) {
+  const auto f = [](const TensorDict& p) { return p["fc.w"] * p["fc.b"]; };
+  const TensorDict p({{"fc.w", random({4})}, {"fc.b", random({4})}});
+  EXPECT_THAT(
+      [&] {
+        vmap(f, {.in_dims = {by_name({{"fc", 0}, {"bias", 1}})}})(p);
+      },
+      ThrowsWith<c10::ValueError>("in_dims has dim 1"));
+  EXPECT_TRUE(vmap(f, {.in_dims = {by_name({{"fc", 0}, {"bias", std::nullopt}})}})(p).equal(p["fc.w"] * p["fc.b"]));
+}
+
+TEST_F(VmapOptionsTest, TakesDimsOfATensorDictWithoutLeaves) {
+  const auto f = [](const std::pair<TensorDict, TensorDict>& state) { return state.first["w"].sin(); };
+  const std::pair state(TensorDict({{"w", random({4})}}), TensorDict());
+  EXPECT_TRUE(vmap(f, {.in_dims = {{0, 0}}})(state).equal(state.first["w"].sin()));
+}
+
 TEST_F(VmapOptionsTest, MapsLeavesOfTensorDictsByName) {
   const auto f = [](const TensorDict& p) { return p["fc.w"].matmul(p["x"]) + p["fc.b"]; };
   const TensorDict p({{"fc.w", random({3, 2, 4})}, {"fc.b", random({2, 3})}, {"x", random({4})}});
@@ -120,6 +151,18 @@ TEST_F(VmapOptionsTest, ChunksGiveWhatTheWholeGives) {
   }
   options.chunk_size = 0;
   EXPECT_THAT([&] { vmap(f, options)(x, tree); }, ThrowsWith<c10::ValueError>("chunk_size is 0"));
+}
+
+TEST_F(VmapOptionsTest, AChunkSizeIsCheckedWhereThereAreNoSamplesToo) {
+  const auto sin = [](const Tensor& x) { return x.sin(); };
+  for (const int64_t chunk : {0, -1}) {
+    EXPECT_THAT(
+        [&] {
+          vmap(sin, {.chunk_size = chunk})(random({0, 2}));
+        },
+        ThrowsWith<c10::ValueError>("chunk_size is " + std::to_string(chunk)));
+  }
+  EXPECT_EQ(vmap(sin, {.chunk_size = 1})(random({0, 2})).sizes(), (std::vector<int64_t>{0, 2}));
 }
 
 TEST_F(VmapOptionsTest, ChunksAreDifferentiated) {
