@@ -1,9 +1,12 @@
 #include "vmap/jacobian.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+
+#include "functional/internal/transform_level.h"
 
 namespace graft::internal {
 namespace {
@@ -76,7 +79,15 @@ JacobianBlocks blocks_by_rows(const Tensors& outputs, const Tensors& inputs, con
 
 JacobianBlocks blocks_by_columns(const Tensors& inputs, const JacobianOptions& options,
                                  absl::FunctionRef<Tensors(const Tensors& tangents)> push_forward) {
-  const Tensors tangents = over_basis(inputs, options, push_forward);
+  // The function may write into a value in place, and so into its tangent: under a vmap outside, the tangent must be
+  // mapped where the value is.
+  const auto push_mapped = [&](const Tensors& rows) {
+    Tensors mapped = rows;
+    for (std::size_t i = 0; i < rows.size(); ++i) mapped[i] = rows[i] + at::zeros_like(inputs[i]);
+    return push_forward(mapped);
+  };
+  const Tensors tangents = depth() > 0 ? over_basis(inputs, options, push_mapped)  //
+                                       : over_basis(inputs, options, push_forward);
   JacobianBlocks blocks;
   for (const Tensor& of_output : tangents) {
     Tensors& row = blocks.emplace_back();

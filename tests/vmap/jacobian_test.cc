@@ -60,6 +60,17 @@ TEST_F(JacobianTest, TakesRowsAndColumnsInChunks) {
   EXPECT_THAT([&] { jacrev(f, {.chunk_size = 0})(x_); }, ThrowsWith<c10::ValueError>("chunk_size is 0"));
 }
 
+TEST_F(JacobianTest, OfAFunctionThatWritesInPlaceIsMapped) {
+  const Tensor w = random({4, 3}), xs = random({5, 3});
+  const auto layer_in_place = [&](const Tensor& x) { return w.mv(x).relu_(); };
+  const auto loss_in_place = [&](const Tensor& x) { return w.mv(x.square()).relu_().exp().sum(); };
+  const Tensor by_forward = vmap(jacfwd(layer_in_place))(xs), second = vmap(hessian(loss_in_place))(xs);
+  for (int64_t i = 0; i < xs.size(0); ++i) {
+    EXPECT_TRUE(by_forward[i].allclose(by_rows(layer_in_place, xs[i])));
+    EXPECT_TRUE(second[i].allclose(by_rows(grad(loss_in_place), xs[i])));
+  }
+}
+
 TEST_F(JacobianTest, OfNoElementsIsEmpty) {
   const auto none = [](const Tensor& x) { return x.narrow(0, 0, 0).sin(); };  // [3] -> [0]
   const auto of_none = [](const Tensor& x) { return x.sum().expand({2}); };   // [0] -> [2]
