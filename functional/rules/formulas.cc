@@ -7,6 +7,7 @@
 #include <ATen/ops/addr_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/chain_matmul_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/isclose_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/linalg_solve_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/linalg_tensorsolve_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/stft_compositeimplicitautograd_dispatch.h>
 #include <c10/core/DefaultDtype.h>
@@ -98,6 +99,16 @@ std::tuple<Tensor, Tensor> triangular_solve_rule(const Tensor& self, const Tenso
           a.clone()};
 }
 
+/// The forward-mode derivative of linalg_solve takes its factors for constants, so that grad of jvp is wrong.
+Tensor linalg_solve_rule(const Tensor& a, const Tensor& b, bool left) {
+  const bool is_vector =
+      b.dim() == 1 || (b.dim() + 1 == a.dim() && b.sizes() == a.sizes().slice(0, static_cast<std::size_t>(b.dim())));
+  if (is_vector && !left) return at::compositeimplicitautograd::linalg_solve(a, b, left);  // which it refuses
+  const auto [factors, pivots] = at::linalg_lu_factor(a);
+  const Tensor x = at::linalg_lu_solve(factors, pivots, is_vector ? b.unsqueeze(-1) : b, left);
+  return is_vector ? x.squeeze(-1) : x;
+}
+
 // --- linspace
 
 using Type = std::optional<at::ScalarType>;
@@ -148,6 +159,7 @@ TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   library.impl("cholesky_inverse", internal::under_forward_mode<cholesky_inverse_rule>());
   library.impl("glu", glu_rule);
   library.impl("isclose", composite::isclose);
+  library.impl("linalg_solve", internal::under_forward_mode<linalg_solve_rule>());
   library.impl("linalg_tensorsolve", composite::linalg_tensorsolve);
   library.impl("linspace.Tensor_Tensor", linspace_of_tensors_rule);
   library.impl("linspace.Tensor_Scalar", linspace_to_number_rule);

@@ -1,9 +1,12 @@
 // Kernels for normalizations. LibTorch maps them well, but their backward operators have no forward-mode derivative,
-// which jvp of grad needs. So the backward operators are plain formulas under forward mode, and LibTorch's fast kernels
-// otherwise. See NOTE: [Kernels on the front key] in losses.cc.
+// which jvp of grad needs, and their forward-mode derivatives take the saved statistics for constants, so that grad of
+// jvp is silently wrong. So all of these are plain formulas under forward mode, and LibTorch's fast kernels otherwise.
+// See NOTE: [Kernels on the front key] in losses.cc.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/batch_norm_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/instance_norm_compositeimplicitautograd_dispatch.h>
 #include <torch/library.h>
 
 #include <array>
@@ -17,6 +20,8 @@
 
 namespace graft {
 namespace {
+
+namespace composite = at::compositeimplicitautograd;
 
 using at::Tensor;
 using internal::given;
@@ -58,11 +63,40 @@ Normalized normalize(const Tensor& input, at::IntArrayRef dims, const Tensor& sa
   return {(input - input.mean(dims, /*keepdim=*/true)) * scale, scale};
 }
 
+/// Normalizes over `dims`.
+Normalized normalize(const Tensor& input, at::IntArrayRef dims, double eps) {
+  const Tensor scale = (input.var(dims, /*unbiased=*/false, /*keepdim=*/true) + eps).rsqrt();
+  return {(input - input.mean(dims, /*keepdim=*/true)) * scale, scale};
+}
+
+/// Returns `values * weight + bias`, for those that are given.
+Tensor weighted(Tensor values, const OptionalTensor& weight, const OptionalTensor& bias) {
+  if (given(weight)) values = values * *weight;
+  return given(bias) ? values + *bias : values;
+}
+
+std::vector<int64_t> last_dims(const Tensor& input, std::size_t count) {
+  std::vector<int64_t> dims(count);
+  std::iota(dims.begin(), dims.end(), input.dim() - static_cast<int64_t>(count));
+  return dims;
+}
+
+Tensor layer_norm_rule(const Tensor& input, at::IntArrayRef normalized_shape, const OptionalTensor& weight,
+                       const OptionalTensor& bias, double eps, bool /*cudnn_enable*/) {
+  const auto rank = static_cast<int64_t>(normalized_shape.size());
+  TORCH_CHECK(rank > 0 && input.dim() >= rank && input.sizes().slice(input.dim() - rank) == normalized_shape,
+              "layer_norm: expected an input whose last dims are ", normalized_shape, ", got ", input.sizes());
+  for (const OptionalTensor& factor : {weight, bias}) {
+    TORCH_CHECK(!given(factor) || factor->sizes() == normalized_shape, "layer_norm: expected a weight and a bias of ",
+                "shape ", normalized_shape, ", got ", factor->sizes());
+  }
+  return weighted(normalize(input, last_dims(input, rank), eps).values, weight, bias).to(input.scalar_type());
+}
+
 Gradients layer_norm_backward_rule(const Tensor& gradient, const Tensor& input, at::IntArrayRef normalized_shape,
                                    const Tensor& /*mean*/, const Tensor& saved_scale, const OptionalTensor& weight,
                                    const OptionalTensor& /*bias*/, std::array<bool, 3> wanted) {
-  std::vector<int64_t> dims(normalized_shape.size());
-  std::iota(dims.begin(), dims.end(), input.dim() - static_cast<int64_t>(dims.size()));
+  const std::vector<int64_t> dims = last_dims(input, normalized_shape.size());
   const Normalized normalized = normalize(input, dims, saved_scale);
   Gradients gradients;
   if (wanted[0]) {
@@ -101,9 +135,32 @@ Gradients group_norm_backward_rule(const Tensor& gradient, const Tensor& input, 
   return gradients;
 }
 
-Normalized normalize_channels(const Tensor& input, at::IntArrayRef dims, double eps) {
-  const Tensor scale = (input.var(dims, /*unbiased=*/false, /*keepdim=*/true) + eps).rsqrt();
-  return {(input - input.mean(dims, /*keepdim=*/true)) * scale, scale};
+/// All dims but that of the channels.
+std::vector<int64_t> dims_of_channel(const Tensor& input) {
+  std::vector<int64_t> dims(input.dim() - 1);
+  std::iota(dims.begin(), dims.end(), 1);
+  dims[0] = 0;
+  return dims;
+}
+
+Tensor batch_norm_rule(const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+                       const OptionalTensor& running_mean, const OptionalTensor& running_variance, bool train,
+                       double momentum, double eps, bool cudnn_enabled) {
+  if (!train || input.dim() < 2) {
+    return composite::batch_norm(input, weight, bias, running_mean, running_variance, train, momentum, eps,
+                                 cudnn_enabled);
+  }
+  // LibTorch's operator writes the running statistics and has all complaints.
+  if (given(running_mean) || given(running_variance)) {
+    composite::batch_norm(input.detach(), {}, {}, running_mean, running_variance, train, momentum, eps, cudnn_enabled);
+  }
+  const auto by_channel = [&](const OptionalTensor& factor) {
+    TORCH_CHECK(!given(factor) || (factor->dim() == 1 && factor->size(0) == input.size(1)),
+                "batch_norm: expected a weight and a bias of shape [", input.size(1), "], got ", factor->sizes());
+    return given(factor) ? OptionalTensor(per_channel(*factor, input.dim())) : factor;
+  };
+  const Tensor values = normalize(input, dims_of_channel(input), eps).values;
+  return weighted(values, by_channel(weight), by_channel(bias)).to(input.scalar_type());
 }
 
 Normalized normalize_channels_with(const Tensor& input, const Tensor& mean, const Tensor& variance, double eps) {
@@ -115,11 +172,9 @@ Gradients batch_norm_backward_rule(const Tensor& gradient, const Tensor& input, 
                                    const OptionalTensor& running_mean, const OptionalTensor& running_variance,
                                    const OptionalTensor& /*saved_mean*/, const OptionalTensor& /*saved_scale*/,
                                    bool train, double eps, std::array<bool, 3> wanted) {
-  std::vector<int64_t> dims(input.dim() - 1);
-  std::iota(dims.begin(), dims.end(), 1);
-  dims[0] = 0;
-  const Normalized normalized = train ? normalize_channels(input, dims, eps)
-                                      : normalize_channels_with(input, *running_mean, *running_variance, eps);
+  const std::vector<int64_t> dims = dims_of_channel(input);
+  const Normalized normalized =
+      train ? normalize(input, dims, eps) : normalize_channels_with(input, *running_mean, *running_variance, eps);
   Gradients gradients;
   if (wanted[0]) {
     const Tensor weighted = given(weight) ? gradient * per_channel(*weight, input.dim()) : gradient;
@@ -161,6 +216,9 @@ TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   using internal::under_forward_mode;
   library.impl("_softmax_backward_data", under_forward_mode<softmax_backward_rule>());
   library.impl("_log_softmax_backward_data", under_forward_mode<log_softmax_backward_rule>());
+  library.impl("layer_norm", under_forward_mode<layer_norm_rule>());
+  library.impl("batch_norm", under_forward_mode<batch_norm_rule>());
+  library.impl("instance_norm", under_forward_mode<composite::instance_norm>());
   library.impl("native_layer_norm_backward", under_forward_mode<layer_norm_backward_rule>());
   library.impl("native_batch_norm_backward", under_forward_mode<batch_norm_backward_rule>());
   library.impl("native_group_norm_backward", under_forward_mode<group_norm_backward_rule>());

@@ -118,6 +118,35 @@ TEST(FormulasTest, CompositionsOfLinearAlgebraAreRight) {
        .differentiable = 2});
 }
 
+TEST(FormulasTest, LinalgSolveIsRight) {
+  const auto matrices = [](std::vector<int64_t> batch) {
+    batch.insert(batch.end(), {3, 3});
+    return random(batch) + 4 * at::eye(3, at::kDouble);
+  };
+  const auto solve = [](const Tensors& in) { return at::linalg_solve(in[0], in[1]); };
+  check_set_ups({.name = "linalg_solve of a vector",
+                 .f = solve,
+                 .make =
+                     [&] {
+                       return Tensors{matrices({}), random({3})};
+                     },
+                 .differentiable = 2});
+  check_set_ups({.name = "linalg_solve of vectors",
+                 .f = solve,
+                 .make =
+                     [&] {
+                       return Tensors{matrices({2}), random({2, 3})};
+                     },
+                 .differentiable = 2});
+  check_set_ups({.name = "linalg_solve of matrices on the left",
+                 .f = [](auto& in) { return at::linalg_solve(in[0], in[1], /*left=*/false); },
+                 .make =
+                     [&] {
+                       return Tensors{matrices({2}), random({2, 4, 3})};
+                     },
+                 .differentiable = 2});
+}
+
 TEST(FormulasTest, TriangularFactorsAreRight) {
   const auto matrix = [] { return random({3, 3}) + 4 * at::eye(3, at::kDouble); };
   for (const bool upper : {false, true}) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "functional/grad.h"
+#include "functional/jvp.h"
 #include "tests/functional/rules/set_ups.h"
 #include "vmap/vmap.h"
 
@@ -118,6 +119,19 @@ TEST(NormalizationTest, BatchNormWithRunningStatisticsIsRightInEvaluation) {
                  .make = inputs({{2, 3, 2}})});
 }
 
+TEST(NormalizationTest, BatchNormTrainsRunningStatisticsUnderForwardMode) {
+  const Tensor mean = at::zeros({3}, at::kDouble), variance = at::ones({3}, at::kDouble);
+  const OperatorCase test = {.name = "batch_norm with running statistics",
+                             .f = [&](auto& in) { return batch_norm(in, /*train=*/true, mean, variance); },
+                             .make = inputs({{4, 3}, {3}, {3}}),
+                             .differentiable = 3};
+  for (const auto& [name, outcome] : run_set_ups(test, {"d", "h1", "h4"})) EXPECT_EQ(outcome, "ok") << name;
+
+  const Tensor x = random({4, 3}), expected = mean * 0.9 + x.mean(0) * 0.1;
+  jvp([&](const Tensor& in) { return batch_norm({in}, /*train=*/true, mean, variance); }, x, x);
+  EXPECT_TRUE(mean.allclose(expected));
+}
+
 TEST(NormalizationTest, BatchNormRefusesToTrainRunningStatisticsThatAreNotMapped) {
   const Tensor mean = at::zeros({3}, at::kDouble), variance = at::ones({3}, at::kDouble);
   const auto f = [&](const Tensor& x) { return batch_norm({x}, /*train=*/true, mean, variance).sum(); };
@@ -146,7 +160,7 @@ TEST(NormalizationTest, WeightNormIsRight) {
       {.name = "_weight_norm of no dim", .f = weight_norm(-1), .make = inputs({{3, 2}, {}}), .differentiable = 2});
   // Outside transforms these take LibTorch's fused kernel, whose second derivatives are wrong: they differ from finite
   // differences. The rule is the same formula for each dim, so that the cases above show that it is right.
-  const Outcomes fused_is_wrong = {{"h1", "wrong by"}, {"h2", "wrong by"}, {"h3", "wrong by"}};
+  const Outcomes fused_is_wrong = {{"h1", "wrong by"}, {"h2", "wrong by"}, {"h3", "wrong by"}, {"h4", "wrong by"}};
   check_set_ups({.name = "_weight_norm of the first dim",
                  .f = weight_norm(0),
                  .make = inputs({{3, 2, 4}, {3, 1, 1}}),

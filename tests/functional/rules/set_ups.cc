@@ -155,7 +155,7 @@ class Runner {
     if (name == "d") return along(one, directions_[0]);
     if (name == "e1") return each([&](int64_t i) { return along(one, directions_[i]); });
     if (name == "e2") return each([&](int64_t i) { return along(samples_[i], directions_[0]); });
-    if (name == "h1" || name == "h2") return hessian_along(one, directions_[0]);
+    if (name == "h1" || name == "h2" || name == "h4") return hessian_along(one, directions_[0]);
     if (name == "h3") return each([&](int64_t i) { return hessian_along(one, directions_[i]); });
     throw std::invalid_argument("no set-up " + name);
   }
@@ -208,6 +208,10 @@ class Runner {
     }
     if (name == "h1") return hessian(directions_[0]);
     if (name == "h3") return vmap(hessian)(stacked_directions_);
+    if (name == "h4") {
+      const auto along = [&](const Tensors& diff) { return (tangent(diff, rest, directions_[0])[0] * weights_).sum(); };
+      return grad(along)(one);
+    }
     const auto slope = [&](const Tensors& diff) {
       const Tensors first = grad(loss)(diff, rest);
       Tensor sum = (first[0] * directions_[0][0]).sum();
@@ -242,7 +246,7 @@ class Runner {
 std::vector<std::string> set_ups_of(const OperatorCase& test, std::size_t inputs) {
   std::vector<std::string> names = {"b"};
   if (inputs > 1) names.insert(names.end(), {"b1", "b2"});
-  if (test.differentiable > 0) names.insert(names.end(), {"c", "d", "e1", "e2", "h1", "h2", "h3"});
+  if (test.differentiable > 0) names.insert(names.end(), {"c", "d", "e1", "e2", "h1", "h2", "h3", "h4"});
   return names;
 }
 
