@@ -5,6 +5,7 @@
 #include <ATen/functorch/TensorWrapper.h>
 #include <ATen/ops/_make_dual.h>
 #include <ATen/ops/_unpack_dual.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/forward_grad.h>
 
 #include <algorithm>
@@ -62,10 +63,12 @@ functorch::TensorWrapper* wrapper_at(const at::Tensor& tensor, int64_t level) {
   return wrapper != nullptr && wrapper->level() == level ? wrapper : nullptr;
 }
 
-/// Returns what `tensor` is below a level; a tensor of another level as it is.
+/// Returns what `tensor` is below a level; a tensor of another level as it is. LibTorch's zeros without memory,
+/// which some of its derivatives are, become ordinary ones: nothing can be written to the others.
 at::Tensor value_below(const at::Tensor& tensor, int64_t level) {
   const auto* wrapper = wrapper_at(tensor, level);
-  return wrapper != nullptr ? wrapper->value() : tensor;
+  const at::Tensor value = wrapper != nullptr ? wrapper->value() : tensor;
+  return value._is_zerotensor() ? value_below(at::zeros_like(value), level) : value;
 }
 
 }  // namespace
@@ -84,7 +87,8 @@ at::Tensor VmapLevel::batch(const at::Tensor& tensor, int64_t dim) const {
 at::Tensor VmapLevel::unbatch(const at::Tensor& tensor, int64_t dim) const {
   const at::Tensor alive = functorch::unwrapIfDead(tensor);
   if (const auto* batched = batched_at(alive, number())) {
-    return batched->bdim() == dim ? batched->value() : batched->value().movedim(batched->bdim(), dim);
+    const at::Tensor value = batched->value()._is_zerotensor() ? at::zeros_like(batched->value()) : batched->value();
+    return batched->bdim() == dim ? value : value.movedim(batched->bdim(), dim);
   }
   auto sizes = alive.sizes().vec();
   sizes.insert(sizes.begin() + dim, batch_size_);

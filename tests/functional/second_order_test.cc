@@ -112,6 +112,22 @@ TEST_F(SecondOrderTest, LinearizeWorksWithoutForwardDerivatives) {
   EXPECT_TRUE(pushforward(v).allclose((f(x + h * v) - f(x - h * v)) / (2 * h), 1e-6, 1e-6));
 }
 
+TEST_F(SecondOrderTest, DerivativesThatVanishHaveMemory) {
+  const auto first = grad([](const Tensor& x) { return x.abs().sum(); });
+  const auto sum = [&](const Tensor& x) { return first(x).sum(); };
+  const Tensor x = random({4, 3});
+  const auto expect_zeros = [&](const Tensor& zeros) {
+    EXPECT_TRUE(zeros.equal(torch::zeros_like(x)));
+    EXPECT_NE(zeros.data_ptr(), nullptr);
+  };
+  expect_zeros(grad(sum)(x));
+  expect_zeros(vmap(grad(sum))(x));
+  expect_zeros(vjp(first, x).second(x));
+  expect_zeros(vmap([&](const Tensor& row) { return vjp(first, row).second(row); })(x));
+  expect_zeros(jvp(first, x, x).second);
+  expect_zeros(linearize(first, x).second(x));
+}
+
 TEST_F(SecondOrderTest, StopGradientStopsEveryDerivative) {
   const auto f = [](const Tensor& x) { return (stop_gradient(x) * x).sum(); };
   const Tensor x = random({3}), v = random({3});
