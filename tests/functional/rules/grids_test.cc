@@ -1,11 +1,14 @@
 // Sampling at grids under every transform.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "functional/jvp.h"
 #include "tests/functional/rules/set_ups.h"
+#include "tests/testing/throws_with.h"
 
 namespace graft::testing {
 namespace {
@@ -37,7 +40,7 @@ TEST(GridsTest, AffineGridIsRight) {
 Tensors image_and_grid() { return {random({2, 2, 3, 4}), 1.5 * random({2, 2, 3, 2})}; }
 
 TEST(GridsTest, SamplingOfImagesIsRight) {
-  for (const int64_t interpolation : {0, 1}) {
+  for (const int64_t interpolation : {0, 1, 2}) {
     for (const int64_t padding : {0, 1, 2}) {
       for (const bool align_corners : {false, true}) {
         check_set_ups(
@@ -62,13 +65,10 @@ TEST(GridsTest, SamplingOfVolumesIsRight) {
   }
 }
 
-TEST(GridsTest, BicubicSamplingIsRightButForForwardMode) {
-  const std::string refused = "throws: Trying to use forward AD";
-  check_set_ups({.name = "bicubic grid_sampler",
-                 .f = [](auto& in) { return at::grid_sampler(in[0], in[1], 2, 0, false); },
-                 .make = image_and_grid,
-                 .differentiable = 2},
-                {{"d", refused}, {"e1", refused}, {"e2", refused}, {"h1", refused}, {"h3", refused}, {"h4", refused}});
+TEST(GridsTest, BicubicSamplingIsOfImagesAlone) {
+  const Tensor volume = random({1, 1, 2, 2, 2}), grid = random({1, 2, 2, 2, 3});
+  const auto f = [&](const Tensor& x) { return at::grid_sampler(x, grid, 2, 0, false); };
+  EXPECT_THAT([&] { jvp(f, volume, volume); }, ThrowsWith<c10::Error>("bicubic interpolation only supports 4D input"));
 }
 
 }  // namespace
