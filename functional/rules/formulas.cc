@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
-#include <ATen/core/stack.h>
+#include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/ops/addr_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/chain_matmul_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/isclose_compositeimplicitautograd_dispatch.h>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "functional/rules/front_key.h"
+#include "functional/rules/wrapped_value.h"
 
 namespace graft {
 namespace {
@@ -32,30 +33,44 @@ Tensor glu_rule(const Tensor& self, int64_t dim) {
   return halves[0] * halves[1].sigmoid();
 }
 
-// --- rrelu, which LibTorch refuses to map because it is random; in evaluation it is not
+// --- rrelu, which LibTorch refuses to map because it is random
+
+bool is_mapped(const Tensor& tensor) {
+  for (const Tensor* value = &tensor; value != nullptr; value = internal::wrapped_value(*value)) {
+    if (at::functorch::isBatchedTensor(*value)) return true;
+  }
+  return false;
+}
+
+/// Returns a slope for each element: 1 above 0, else the next random number, in the order of LibTorch's kernel.
+Tensor random_slopes(const Tensor& self, const at::Scalar& lower, const at::Scalar& upper,
+                     const std::optional<at::Generator>& generator) {
+  const double least = lower.toDouble(), most = upper.toDouble();
+  TORCH_CHECK(least <= most, "rrelu: lower must not be above upper, got ", least, " and ", most);
+  const Tensor is_low = (self.detach() <= 0).flatten();
+  // How many are low differs between samples, so there is a number for each element.
+  const int64_t count = is_mapped(self) ? self.numel() : is_low.sum().item<int64_t>();
+  if (count == 0) return at::ones_like(self);
+  const Tensor numbers = at::rand({count}, generator, self.options().dtype(at::kDouble)) * (most - least) + least;
+  const Tensor next = is_low.cumsum(0).sub(1).clamp_min(0);
+  const Tensor slopes = at::where(is_low, numbers.gather(0, next), at::ones({}, numbers.options()));
+  return slopes.reshape(self.sizes()).to(self.scalar_type());
+}
 
 double mean_slope(const at::Scalar& lower, const at::Scalar& upper) {
   return (lower.toDouble() + upper.toDouble()) / 2;
 }
 
-Tensor evaluated_rrelu(const Tensor& self, const at::Scalar& lower, const at::Scalar& upper, bool /*training*/,
-                       const std::optional<at::Generator>& /*generator*/) {
-  return at::leaky_relu(self, mean_slope(lower, upper));
+Tensor rrelu_rule(const Tensor& self, const at::Scalar& lower, const at::Scalar& upper, bool training,
+                  std::optional<at::Generator> generator) {
+  return training ? self * random_slopes(self, lower, upper, generator)
+                  : at::leaky_relu(self, mean_slope(lower, upper));
 }
 
-Tensor& evaluated_rrelu_in_place(Tensor& self, const at::Scalar& lower, const at::Scalar& upper, bool /*training*/,
-                                 const std::optional<at::Generator>& /*generator*/) {
-  return at::leaky_relu_(self, mean_slope(lower, upper));
-}
-
-template <auto* evaluated>
-void rrelu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  static const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(evaluated);
-  if (torch::jit::peek(*stack, 3, 5).toBool()) {
-    internal::run_without_rule(op, keys, stack);
-  } else {
-    kernel.callBoxed(op, keys, stack);
-  }
+Tensor& rrelu_in_place_rule(Tensor& self, const at::Scalar& lower, const at::Scalar& upper, bool training,
+                            std::optional<at::Generator> generator) {
+  return training ? self.mul_(random_slopes(self, lower, upper, generator))
+                  : at::leaky_relu_(self, mean_slope(lower, upper));
 }
 
 Tensor renorm_rule(const Tensor& self, const at::Scalar& p, int64_t dim, const at::Scalar& max_norm) {
@@ -165,8 +180,8 @@ TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   library.impl("linspace.Tensor_Scalar", linspace_to_number_rule);
   library.impl("linspace.Scalar_Tensor", linspace_from_number_rule);
   library.impl("renorm", renorm_rule);
-  library.impl("rrelu", torch::CppFunction::makeFromBoxedFunction<rrelu_kernel<evaluated_rrelu>>());
-  library.impl("rrelu_", torch::CppFunction::makeFromBoxedFunction<rrelu_kernel<evaluated_rrelu_in_place>>());
+  library.impl("rrelu", rrelu_rule);
+  library.impl("rrelu_", rrelu_in_place_rule);
   library.impl("stft", static_cast<Stft*>(composite::stft));
   library.impl("stft.center", static_cast<CenteredStft*>(composite::stft));
   library.impl("triangular_solve", internal::under_forward_mode<triangular_solve_rule>());

@@ -1,12 +1,17 @@
 // Short formulas and compositions under every transform.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <optional>
 #include <tuple>
 #include <vector>
 
+#include "functional/grad.h"
 #include "tests/functional/rules/set_ups.h"
+#include "tests/testing/throws_with.h"
+#include "vmap/vmap.h"
 
 namespace graft::testing {
 namespace {
@@ -36,15 +41,41 @@ TEST(FormulasTest, RreluIsRightInEvaluation) {
                 {{"e2", "throws: vmap: "}});  // a tangent that is not mapped cannot hold what is
 }
 
-TEST(FormulasTest, RreluStaysRefusedInTraining) {
-  const Outcomes outcomes = run_set_ups({.name = "rrelu in training",
-                                         .f = [](auto& in) { return at::rrelu(in[0], 0.1, 0.4, /*training=*/true); },
-                                         .make =
-                                             [] {
-                                               return Tensors{random({2, 3})};
-                                             }},
-                                        {"b", "c"});
-  for (const auto& [name, outcome] : outcomes) EXPECT_TRUE(outcome.starts_with("throws: vmap: ")) << outcome;
+TEST(FormulasTest, RreluInTrainingDrawsWhatTheLoopDraws) {
+  for (const bool is_in_place : {false, true}) {
+    const auto f = [=](const Tensor& x) {
+      at::manual_seed(0);
+      Tensor y = x * 1;
+      return is_in_place ? at::rrelu_(y, 0.1, 0.4, /*training=*/true) : at::rrelu(y, 0.1, 0.4, /*training=*/true);
+    };
+    const auto loss = [=](const Tensor& x) { return f(x).square().sum(); };
+    const Tensor x = random({3, 2, 4});
+    const VmapOptions same = {.randomness = Randomness::kSame};
+    const Tensor y = vmap(f, same)(x), gradients = vmap(grad(loss), same)(x);
+    for (int64_t i = 0; i < x.size(0); ++i) {
+      const Tensor leaf = x[i].clone().set_requires_grad(true);
+      EXPECT_TRUE(y[i].equal(f(x[i])));
+      EXPECT_TRUE(gradients[i].allclose(torch::autograd::grad({loss(leaf)}, {leaf})[0]));
+    }
+  }
+}
+
+TEST(FormulasTest, RreluInTrainingLeavesTheGeneratorAsLibTorchDoesIfItIsNotMapped) {
+  const Tensor x = random({5});
+  const auto then_draw = [](const Tensor& in) {
+    return at::rrelu(in, 0.1, 0.4, /*training=*/true).sum() + at::rand({});
+  };
+  at::manual_seed(0);
+  const Tensor expected = then_draw(x);
+  at::manual_seed(0);
+  EXPECT_TRUE(value_and_grad(then_draw)(x).first.equal(expected));
+}
+
+TEST(FormulasTest, RreluInTrainingNeedsToKnowHowToDraw) {
+  const auto f = [](const Tensor& x) { return at::rrelu(x, 0.1, 0.4, /*training=*/true); };
+  EXPECT_THAT([&] { vmap(f)(random({2, 3})); }, ThrowsWith<std::exception>("randomness"));
+  const Tensor y = vmap(f, {.randomness = Randomness::kDifferent})(at::full({2, 3}, -1., at::kDouble));
+  EXPECT_FALSE(y[0].equal(y[1]));
 }
 
 TEST(FormulasTest, RenormIsRight) {
