@@ -9,6 +9,7 @@
 #include <ATen/ops/isclose_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/linalg_solve_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/linalg_tensorsolve_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/mish_backward_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/stft_compositeimplicitautograd_dispatch.h>
 #include <c10/core/DefaultDtype.h>
 #include <torch/library.h>
@@ -179,6 +180,7 @@ TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   library.impl("linspace.Tensor_Tensor", linspace_of_tensors_rule);
   library.impl("linspace.Tensor_Scalar", linspace_to_number_rule);
   library.impl("linspace.Scalar_Tensor", linspace_from_number_rule);
+  library.impl("mish_backward", composite::mish_backward);
   library.impl("renorm", renorm_rule);
   library.impl("rrelu", rrelu_rule);
   library.impl("rrelu_", rrelu_in_place_rule);

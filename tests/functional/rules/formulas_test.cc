@@ -78,6 +78,15 @@ TEST(FormulasTest, RreluInTrainingNeedsToKnowHowToDraw) {
   EXPECT_FALSE(y[0].equal(y[1]));
 }
 
+TEST(FormulasTest, MishIsRight) {
+  check_set_ups({.name = "mish",
+                 .f = [](auto& in) { return at::mish(in[0]); },
+                 .make =
+                     [] {
+                       return Tensors{random({2, 3})};
+                     }});
+}
+
 TEST(FormulasTest, RenormIsRight) {
   for (const double p : {1., 2.}) {
     check_set_ups({.name = "renorm",
