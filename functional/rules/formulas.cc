@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
-#include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/ops/addr_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/chain_matmul_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/isclose_compositeimplicitautograd_dispatch.h>
@@ -36,13 +35,6 @@ Tensor glu_rule(const Tensor& self, int64_t dim) {
 
 // --- rrelu, which LibTorch refuses to map because it is random
 
-bool is_mapped(const Tensor& tensor) {
-  for (const Tensor* value = &tensor; value != nullptr; value = internal::wrapped_value(*value)) {
-    if (at::functorch::isBatchedTensor(*value)) return true;
-  }
-  return false;
-}
-
 /// Returns a slope for each element: 1 above 0, else the next random number, in the order of LibTorch's kernel.
 Tensor random_slopes(const Tensor& self, const at::Scalar& lower, const at::Scalar& upper,
                      const std::optional<at::Generator>& generator) {
@@ -50,7 +42,7 @@ Tensor random_slopes(const Tensor& self, const at::Scalar& lower, const at::Scal
   TORCH_CHECK(least <= most, "rrelu: lower must not be above upper, got ", least, " and ", most);
   const Tensor is_low = (self.detach() <= 0).flatten();
   // How many are low differs between samples, so there is a number for each element.
-  const int64_t count = is_mapped(self) ? self.numel() : is_low.sum().item<int64_t>();
+  const int64_t count = internal::is_mapped(self) ? self.numel() : is_low.sum().item<int64_t>();
   if (count == 0) return at::ones_like(self);
   const Tensor numbers = at::rand({count}, generator, self.options().dtype(at::kDouble)) * (most - least) + least;
   const Tensor next = is_low.cumsum(0).sub(1).clamp_min(0);

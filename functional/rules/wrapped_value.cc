@@ -11,6 +11,13 @@ const at::Tensor* wrapped_value(const at::Tensor& tensor) {
   return nullptr;
 }
 
+bool is_mapped(const at::Tensor& tensor) {
+  for (const at::Tensor* value = &tensor; value != nullptr; value = wrapped_value(*value)) {
+    if (at::functorch::isBatchedTensor(*value)) return true;
+  }
+  return false;
+}
+
 bool requires_grad_on_any_level(const at::Tensor& tensor) {
   for (const at::Tensor* value = &tensor; value != nullptr; value = wrapped_value(*value)) {
     if (value->requires_grad()) return true;
