@@ -1,13 +1,16 @@
 // Kernels for embedding_bag, which LibTorch maps by a loop and which has no forward-mode derivative. The rows are
-// looked up one by one, and those of a bag are summed or compared. See [Kernels on the front key] in losses.cc.
+// looked up one by one, and those of a bag are summed or compared. And for max_norm of embeddings, which LibTorch maps
+// by a loop too. See [Kernels on the front key] in losses.cc.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/stack.h>
 #include <torch/library.h>
 
 #include <limits>
 #include <optional>
 #include <tuple>
 
+#include "functional/rules/front_key.h"
 #include "functional/rules/optional_tensor.h"
 #include "functional/rules/wrapped_value.h"
 
@@ -147,9 +150,30 @@ BagResult embedding_bag_with_padding_rule(const Tensor& weight, const Tensor& in
                   row);
 }
 
+/// Shortens the rows that are looked up, in place.
+Tensor& embedding_renorm_rule(Tensor& self, const Tensor& indices, double max_norm, double norm_type) {
+  const Tensor none = at::zeros({self.size(0)}, self.options().dtype(at::kBool));
+  const Tensor is_looked_up = none.scatter(0, indices.flatten().to(at::kLong), true).unsqueeze(1);
+  const Tensor norm = at::linalg_vector_norm(self, norm_type, at::IntArrayRef{1}, /*keepdim=*/true);
+  const Tensor is_long = is_looked_up.logical_and(norm > max_norm);
+  return self.mul_(at::where(is_long, max_norm / (norm + 1e-7), at::ones_like(norm)));
+}
+
+/// A weight that is not mapped cannot hold what mapped indices make of it, and the derivative is not that of backward,
+/// which takes the short rows as given: both are left to LibTorch, which refuses them.
+void embedding_renorm_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  static const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(embedding_renorm_rule);
+  if (internal::is_mapped(torch::jit::peek(*stack, 0, 4).toTensor()) && !internal::forward_mode_is_on()) {
+    kernel.callBoxed(op, keys, stack);
+  } else {
+    internal::run_without_rule(op, keys, stack);
+  }
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
+  library.impl("embedding_renorm_", torch::CppFunction::makeFromBoxedFunction<embedding_renorm_kernel>());
   library.impl("embedding_bag", embedding_bag_rule);
   library.impl("embedding_bag.padding_idx", embedding_bag_with_padding_rule);
   library.impl("_embedding_bag", bag_rule);

@@ -141,5 +141,22 @@ TEST(EmbeddingBagTest, ChecksItsArguments) {
   EXPECT_THAT(call(indices, starts, 9), ThrowsWith<c10::Error>("padding_idx must be within the number of embeddings"));
 }
 
+TEST(EmbeddingTest, ShortensRowsAsTheLoopDoes) {
+  for (const double norm_type : {1., 2., 3.}) {
+    const OperatorCase test = {.name = "embedding_renorm_",
+                               .f =
+                                   [=](const Tensors& in) {
+                                     Tensor weight = in[0] * 1;
+                                     return at::embedding_renorm_(weight, in[1], 0.5, norm_type);
+                                   },
+                               .make =
+                                   [] {
+                                     return Tensors{random({kRows, 3}), at::randint(kRows, {2, 2}, at::kLong)};
+                                   },
+                               .differentiable = 0};
+    check_set_ups(test, {{"b2", "throws: vmap: "}});  // a weight that is not mapped cannot hold what is
+  }
+}
+
 }  // namespace
 }  // namespace graft::testing
