@@ -1,12 +1,16 @@
-// Kernels for distances between all pairs of rows. LibTorch maps pdist by a loop over the samples and differentiates
-// neither pdist nor cdist forward. See NOTE: [Kernels on the front key] in losses.cc.
+// Kernels for distances between all pairs of rows. LibTorch maps pdist by a loop over the samples, differentiates
+// neither pdist nor cdist forward, and gets the backward of cdist wrong where the gradient alone is mapped. See NOTE:
+// [Kernels on the front key] in losses.cc.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/stack.h>
 #include <torch/library.h>
 
+#include <cstddef>
 #include <optional>
 
 #include "functional/rules/front_key.h"
+#include "functional/rules/wrapped_value.h"
 
 namespace graft {
 namespace {
@@ -36,9 +40,23 @@ Tensor cdist_rule(const Tensor& a, const Tensor& b, double p, std::optional<int6
   return at::linalg_vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, {-1});
 }
 
+/// Spreads the rows and their distances over what the gradient is mapped over, for LibTorch's batching rule. The stack
+/// holds the gradient, both lists of rows, p and the distances.
+void cdist_backward_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const Tensor gradient = torch::jit::peek(*stack, 0, 5).toTensor();
+  if (internal::is_mapped(gradient)) {
+    for (const std::size_t place : {1, 2, 4}) {
+      c10::IValue& value = torch::jit::peek(*stack, place, 5);
+      value = value.toTensor() + gradient.new_zeros(value.toTensor().sizes());
+    }
+  }
+  internal::run_without_rule(op, keys, stack);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
+  library.impl("_cdist_backward", torch::CppFunction::makeFromBoxedFunction<cdist_backward_kernel>());
   library.impl("pdist", pdist_rule);
   library.impl("cdist", internal::under_forward_mode<cdist_rule>());
 }
