@@ -1,5 +1,6 @@
 #include "functional/rules/front_key.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/forward_grad.h>
 
 namespace graft::internal {
@@ -13,5 +14,7 @@ void run_without_rule(const c10::OperatorHandle& op, c10::DispatchKeySet keys, t
 }
 
 bool forward_mode_is_on() { return torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr; }
+
+bool backward_is_differentiated() { return forward_mode_is_on() || c10::GradMode::is_enabled(); }
 
 }  // namespace graft::internal

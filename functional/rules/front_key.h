@@ -35,4 +35,23 @@ torch::CppFunction under_forward_mode() {
   return torch::CppFunction::makeFromBoxedFunction<run_under_forward_mode<rule>>();
 }
 
+/// Says whether a backward operator will itself be differentiated.
+bool backward_is_differentiated();
+
+template <auto* rule>
+void run_where_differentiated(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  static const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(rule);
+  if (backward_is_differentiated()) {
+    kernel.callBoxed(op, keys, stack);
+  } else {
+    run_without_rule(op, keys, stack);
+  }
+}
+
+/// Returns a kernel for a backward operator: `rule` while it will be differentiated, else LibTorch's way.
+template <auto* rule>
+torch::CppFunction where_differentiated() {
+  return torch::CppFunction::makeFromBoxedFunction<run_where_differentiated<rule>>();
+}
+
 }  // namespace graft::internal

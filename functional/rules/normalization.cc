@@ -1,6 +1,8 @@
 // Kernels for normalizations. LibTorch maps them well, but their backward operators have no forward-mode derivative,
-// which jvp of grad needs, and their forward-mode derivatives take the saved statistics for constants, so that grad of
-// jvp is silently wrong. So all of these are plain formulas under forward mode, and LibTorch's fast kernels otherwise.
+// which jvp of grad needs. Their forward-mode derivatives, and the second derivatives of the backward operators, take
+// the saved statistics for constants, so that grad of jvp and grad of grad of grad are silently wrong. So the operators
+// are plain formulas under forward mode, the backward operators also where they are differentiated, and LibTorch's fast
+// kernels otherwise.
 // See NOTE: [Kernels on the front key] in losses.cc.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -214,13 +216,14 @@ Tensor weight_norm_rule(const Tensor& direction, const Tensor& length, int64_t d
 
 TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   using internal::under_forward_mode;
+  using internal::where_differentiated;
   library.impl("_softmax_backward_data", under_forward_mode<softmax_backward_rule>());
   library.impl("_log_softmax_backward_data", under_forward_mode<log_softmax_backward_rule>());
   library.impl("layer_norm", under_forward_mode<layer_norm_rule>());
   library.impl("batch_norm", under_forward_mode<batch_norm_rule>());
   library.impl("instance_norm", under_forward_mode<composite::instance_norm>());
-  library.impl("native_layer_norm_backward", under_forward_mode<layer_norm_backward_rule>());
-  library.impl("native_batch_norm_backward", under_forward_mode<batch_norm_backward_rule>());
+  library.impl("native_layer_norm_backward", where_differentiated<layer_norm_backward_rule>());
+  library.impl("native_batch_norm_backward", where_differentiated<batch_norm_backward_rule>());
   library.impl("native_group_norm_backward", under_forward_mode<group_norm_backward_rule>());
   library.impl("norm.Scalar", norm_rule);
   library.impl("norm.ScalarOpt_dtype", norm_in_type_rule);

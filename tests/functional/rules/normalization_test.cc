@@ -119,6 +119,31 @@ TEST(NormalizationTest, BatchNormWithRunningStatisticsIsRightInEvaluation) {
                  .make = inputs({{2, 3, 2}})});
 }
 
+/// (x - mean) / sqrt(variance + 1e-3), over `dims`.
+Tensor plain_norm(const Tensor& x, at::IntArrayRef dims) {
+  return (x - x.mean(dims, true)) / (x.var(dims, /*unbiased=*/false, /*keepdim=*/true) + 1e-3).sqrt();
+}
+
+TEST(NormalizationTest, ThirdDerivativesAreRight) {
+  using Norm = std::function<Tensor(const Tensor&)>;
+  const Tensor x = random({4, 6}), weights = random({4, 6});
+  const std::vector<std::pair<Norm, Norm>> norms = {
+      {[](auto& in) { return at::layer_norm(in, {6}, {}, {}, 1e-3); }, [](auto& in) { return plain_norm(in, {1}); }},
+      {[](auto& in) { return batch_norm({in}, /*train=*/true); }, [](auto& in) { return plain_norm(in, {0}); }},
+      {[](auto& in) { return at::group_norm(in, 2, {}, {}, 1e-3); },
+       [](auto& in) {
+         return plain_norm(in.reshape({4, 2, 3}), {2}).reshape({4, 6});
+       }}};
+  for (const auto& [norm, plain] : norms) {
+    const auto third = [&](const Norm& f) {
+      const auto first = grad([&f, &weights](const Tensor& in) { return (f(in).sin() * weights).sum(); });
+      const auto second = grad([&](const Tensor& in) { return (first(in) * weights).sum(); });
+      return grad([&](const Tensor& in) { return (second(in) * weights).sum(); })(x);
+    };
+    EXPECT_TRUE(third(norm).allclose(third(plain))) << third(norm) - third(plain);
+  }
+}
+
 TEST(NormalizationTest, BatchNormTrainsRunningStatisticsUnderForwardMode) {
   const Tensor mean = at::zeros({3}, at::kDouble), variance = at::ones({3}, at::kDouble);
   const OperatorCase test = {.name = "batch_norm with running statistics",
