@@ -1,9 +1,8 @@
 // Kernels for normalizations. LibTorch maps them well, but their backward operators have no forward-mode derivative,
-// which jvp of grad needs. Their forward-mode derivatives, and the second derivatives of the backward operators, take
-// the saved statistics for constants, so that grad of jvp and grad of grad of grad are silently wrong. So the operators
-// are plain formulas under forward mode, the backward operators also where they are differentiated, and LibTorch's fast
-// kernels otherwise.
-// See NOTE: [Kernels on the front key] in losses.cc.
+// which jvp of grad needs. In layer norm and batch norm, the forward-mode derivatives and the second derivatives of the
+// backward operators take the saved statistics for constants, so that grad of jvp and grad of grad of grad are silently
+// wrong. So the operators are plain formulas under forward mode, the backward operators also where they are
+// differentiated, and LibTorch's fast kernels otherwise. See NOTE: [Kernels on the front key] in losses.cc.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
