@@ -15,7 +15,8 @@ void JvpCall::leave(const std::vector<TreePart>& results, const std::vector<Tree
   const auto tangent_of = [&](const Tensor& result) {
     if (!result.defined()) return result;
     const Tensor tangent = level_.tangent(result);
-    return tangent.defined() ? tangent : at::zeros_like(level_.value(result));
+    // What an operator returns here is a value of the level.
+    return tangent.defined() ? tangent : level_.value(at::zeros_like(level_.value(result)));
   };
   for (const TreePart& part : tangents) replace_tensors(part, tangent_of);
   leave(results);

@@ -94,6 +94,13 @@ TEST_F(JvpTest, NestsWithGradAndVmap) {
   for (int64_t i = 0; i < 5; ++i) EXPECT_TRUE(rows[i].allclose(row(points[i], points[i])));
 }
 
+TEST_F(JvpTest, ZeroTangentsAreUsedInLevelsOutside) {
+  const auto inner = [](const Tensor& y) { return jvp([](const Tensor& z) { return z.detach(); }, y, y).second; };
+  const auto outer = [&](const Tensor& x) { return jvp(inner, x.square(), x).first.flip(0).sum(); };
+  const Tensor x = random({3});
+  EXPECT_TRUE(grad(outer)(x).equal(torch::zeros_like(x)));
+}
+
 TEST_F(JvpTest, DifferentiatesBackwardPassesThatReuseAFactorization) {
   const Tensor a = random({3, 3}) + 5 * torch::eye(3, torch::kDouble), b = random({3}), v = random({3, 3});
   const auto solve = [&](const Tensor& matrix) { return torch::linalg_solve(matrix, b); };
