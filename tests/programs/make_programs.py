@@ -438,7 +438,7 @@ def make_program(source):
         if says_little(python["results"]) and source.random() < 0.85:
             return None
         reason = known_to_be_wrong(program)
-        if plain is None and reason and reason != "a norm":
+        if plain is None and reason:
             return None
         if plain is not None and not is_close(python["results"], plain):
             python = {"raises": f"{WRONG} {reason}"}
