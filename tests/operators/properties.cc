@@ -98,13 +98,11 @@ Tensor differences(const std::function<Tensor(const Tensors&)>& f, const Tensors
   return torch::stack(columns, 1);
 }
 
-/// Says whether Graft has a kernel for an operator: the dispatcher knows the file that each is from.
+/// Says whether Graft has a kernel for an operator: the dispatcher knows the file that each kernel is from.
 bool has_rule(const c10::OperatorHandle& op) {
   static std::map<std::string, bool> known;
   const auto [place, is_new] = known.emplace(c10::toString(op.operator_name()), false);
-  if (is_new && op.hasKernelForDispatchKey(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
-    place->second = op.dumpState().find("functional/rules/") != std::string::npos;
-  }
+  if (is_new) place->second = op.dumpState().find("functional/rules/") != std::string::npos;
   return place->second;
 }
 
@@ -179,6 +177,7 @@ class Subject {
     }
     const Tensor y = plain(values(0, 0), 0, samples_[0]);
     is_floating_ = y.is_floating_point();
+    output_sizes_ = y.sizes().vec();
     if (is_floating_) weights_ = torch::randn_like(y);
     for (std::size_t i = 0; i < kSamples; ++i) directions_.push_back(randn_like(values(0, 0)));
   }
@@ -212,8 +211,8 @@ class Subject {
   // --- By finite differences
 
   Tensor gradient_by_differences(std::size_t m, std::size_t i) const {
-    return differences([&](const Tensors& at) { return (plain(at, m, samples_[i]) * weights_).sum().detach(); },
-                       values(m, i));
+    const auto loss_at = [&](const Tensors& at) { return (plain(at, m, samples_[i]) * weights_).sum().detach(); };
+    return differences(loss_at, values(m, i)).reshape({-1});
   }
   Tensor difference_of_outputs(std::size_t i, const Tensors& along) const {
     return difference([&](const Tensors& at) { return plain(at, 0, samples_[i]).detach(); }, values(0, i), along);
@@ -312,6 +311,7 @@ class Subject {
   }
 
   const Operator& op() const { return op_; }
+  const std::vector<int64_t>& output_sizes() const { return output_sizes_; }
   const std::vector<Tensors>& samples() const { return samples_; }
   const Tensors& direction(std::size_t i) const { return directions_[i]; }
   Randomness randomness() const { return op_.is_random ? Randomness::kSame : Randomness::kError; }
@@ -396,6 +396,7 @@ class Subject {
   std::vector<NetState> states_;
   TensorDict params_, buffers_;
   bool is_floating_ = false;
+  std::vector<int64_t> output_sizes_;
   Tensor weights_;
 };
 
@@ -463,7 +464,9 @@ class Checker {
       return subject_.push(params, inputs, buffers, direction);
     };
     const Give tangent = subject_.of_first(push);
-    compare("jvp", "", tangent, along([](std::size_t) { return std::pair(std::size_t{0}, std::size_t{0}); }, 1));
+    compare(
+        "jvp", "", [&] { return tangent().unsqueeze(0); },
+        along([](std::size_t) { return std::pair(std::size_t{0}, std::size_t{0}); }, 1));
     if (!subject_.op().holds_a_part_fixed) {
       compare("jvp", "as a difference", tangent,
               {[&] { return subject_.difference_of_outputs(0, subject_.direction(0)); }, {}, kToleranceOfDifferences});
@@ -489,7 +492,7 @@ class Checker {
         Tensors rows;
         for (std::size_t i = 0; i < count; ++i) {
           const auto [sample, direction] = pair_at(i);
-          rows.push_back(derivative_at(sample, subject_.direction(direction)).reshape({-1}));
+          rows.push_back(derivative_at(sample, subject_.direction(direction)).reshape(subject_.output_sizes()));
         }
         return torch::stack(rows);
       };
@@ -586,11 +589,11 @@ class Checker {
   }
 
   static std::string difference_between(const Tensor& got, const Tensor& expected, double tolerance) {
-    if (got.numel() != expected.numel()) return c10::str("shape ", got.sizes(), ", expected ", expected.sizes());
+    if (got.sizes() != expected.sizes()) return c10::str("shape ", got.sizes(), ", expected ", expected.sizes());
     if (got.scalar_type() != expected.scalar_type()) {
       return c10::str(got.scalar_type(), ", expected ", expected.scalar_type());
     }
-    const Tensor error = (got.reshape({-1}) - expected.reshape({-1})).abs();
+    const Tensor error = (got - expected).abs();
     if (error.numel() == 0) return "";
     const double size = std::max(1.0, expected.abs().max().item<double>());
     const double largest = error.max().item<double>();
