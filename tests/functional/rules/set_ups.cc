@@ -10,6 +10,7 @@
 
 #include "functional/grad.h"
 #include "functional/jvp.h"
+#include "functional/vjp.h"
 #include "vmap/fallback.h"
 #include "vmap/vmap.h"
 
@@ -46,6 +47,7 @@ class Runner {
       stacked_.push_back(at::stack(of_all));
     }
     weights_ = at::randn_like(f_of(samples_[0]));
+    for (int64_t i = 0; i < kSamples; ++i) cotangents_.push_back(at::randn_like(weights_));
     for (int64_t i = 0; i < kSamples; ++i) {
       directions_.emplace_back();
       for (std::size_t k = 0; k < test_.differentiable; ++k) {
@@ -152,6 +154,13 @@ class Runner {
     if (name == "c") {
       return each([&](int64_t i) { return gradient(leaves_of(samples_[i]), rest_of(samples_[i]), false); });
     }
+    if (name == "r") {
+      const Tensors leaves = leaves_of(one);
+      const Tensor y = f_of(joined(leaves, rest_of(one)));
+      return each([&](int64_t i) {
+        return defined(torch::autograd::grad({y}, leaves, {cotangents_[i]}, true, false, true), leaves);
+      });
+    }
     if (name == "d") return along(one, directions_[0]);
     if (name == "e1") return each([&](int64_t i) { return along(one, directions_[i]); });
     if (name == "e2") return each([&](int64_t i) { return along(samples_[i], directions_[0]); });
@@ -198,6 +207,10 @@ class Runner {
         return vmap([&](const Tensors& diff) { return grad(loss)(diff, Tensors()); })(diff_of(stacked_));
       return vmap(grad(loss))(diff_of(stacked_), rest_of(stacked_));
     }
+    if (name == "r") {
+      const auto pullback = vjp([&](const Tensors& diff) { return f_of(joined(diff, rest)); }, one).second;
+      return vmap([&](const Tensor& cotangent) { return pullback(cotangent); })(at::stack(cotangents_));
+    }
     if (name == "d") return tangent(one, rest, directions_[0]);
     if (name == "e1") {
       return vmap([&](const Tensors& direction) { return tangent(one, rest, direction); })(stacked_directions_);
@@ -239,14 +252,14 @@ class Runner {
 
   const OperatorCase& test_;
   std::vector<Tensors> samples_, directions_;
-  Tensors stacked_, stacked_directions_;
+  Tensors stacked_, stacked_directions_, cotangents_;
   Tensor weights_;
 };
 
 std::vector<std::string> set_ups_of(const OperatorCase& test, std::size_t inputs) {
   std::vector<std::string> names = {"b"};
   if (inputs > 1) names.insert(names.end(), {"b1", "b2"});
-  if (test.differentiable > 0) names.insert(names.end(), {"c", "d", "e1", "e2", "h1", "h2", "h3", "h4"});
+  if (test.differentiable > 0) names.insert(names.end(), {"c", "r", "d", "e1", "e2", "h1", "h2", "h3", "h4"});
   return names;
 }
 

@@ -9,6 +9,7 @@
 // | c | vmap of grad |
 // | d | jvp |
 // | e1, e2 | vmap of jvp: over tangents alone, over inputs with one tangent |
+// | r | vmap over cotangents of the pullback of vjp |
 // | h1, h2, h3, h4 | jvp of grad, grad of grad, vmap over tangents of jvp of grad, grad of jvp |
 #pragma once
 
