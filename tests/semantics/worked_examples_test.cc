@@ -20,6 +20,7 @@
 #include "tensordict/shape.h"
 #include "tensordict/ties.h"
 #include "tests/testing/module_snapshot.h"
+#include "tests/testing/numbers.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
 #include "vmap/ensemble.h"
@@ -39,21 +40,7 @@ using torch::nn::Sequential;
 
 constexpr double kEps = 1e-5;  // of BatchNorm
 
-/// Numbers in double.
-Tensor numbers(std::vector<double> values, std::vector<int64_t> shape) {
-  return torch::tensor(values, torch::kDouble).reshape(shape);
-}
-
 Tensor trained(const Tensor& values) { return values.clone().requires_grad_(); }
-
-std::vector<double> list_of(const Tensor& tensor) {
-  const Tensor flat = tensor.detach().to(torch::kDouble).contiguous().flatten();
-  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
-}
-
-auto Near(const std::vector<double>& values, double tolerance = 1e-12) {
-  return ::testing::Pointwise(::testing::DoubleNear(tolerance), values);
-}
 
 void fill(torch::nn::Module& module, const std::vector<double>& values) {
   const torch::NoGradGuard no_grad;
