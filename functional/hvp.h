@@ -70,7 +70,7 @@ auto vhp_at(Positions<positions...> at, const F& f, const Arguments& arguments, 
 /// std::tuple if these are several); with an auxiliary value the pair of both. Forward over reverse: it needs
 /// forward-mode derivatives of f's backward.
 ///
-/// \tparam argnums Which arguments to differentiate, all if none is given. With several the Hessian is that in all of
+/// \tparam argnums Which arguments, each once; all if none is given. With several the Hessian is that in all of
 ///     them together.
 /// \param f A function that returns a Tensor of shape [] or a std::pair of one and an auxiliary value.
 /// \param arguments, vector As the arguments and the tangents of jvp (functional/jvp.h).

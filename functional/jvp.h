@@ -81,7 +81,7 @@ auto jvp_at(Positions<positions...>, const F& f, Arguments arguments, Tangents t
 /// Returns the pair of f's result and its tangent, which has the result's type; with WithAux the tuple of both and the
 /// auxiliary value.
 ///
-/// \tparam argnums Which arguments to differentiate, all if none is given; negative numbers count from the end.
+/// \tparam argnums Which arguments, each once; all if none is given; negative numbers count from the end.
 /// \param f A function that can be called as const and returns a tree of tensors.
 /// \param arguments A std::tuple of f's arguments, or the only one (which is then no std::tuple itself).
 /// \param tangents A std::tuple of the directions, of the types of the differentiated arguments, or the only one. A

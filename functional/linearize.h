@@ -43,7 +43,7 @@ class Pushforward {
 };
 
 /// Returns the pair of f's result and a Pushforward; with WithAux the tuple of both and the auxiliary value.
-/// \tparam argnums Which arguments to differentiate, all if none is given; negative numbers count from the end.
+/// \tparam argnums Which arguments, each once; all if none is given; negative numbers count from the end.
 /// Everything else is as for vjp (functional/vjp.h).
 /// Python: torch.func.linearize.
 template <int... argnums, class F, class... Args>

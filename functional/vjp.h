@@ -95,7 +95,7 @@ auto vjp_at(Positions<positions...>, const F& f, Args&&... args) {
 
 /// Returns the pair of f's result and a Pullback; with WithAux the tuple of both and the auxiliary value.
 ///
-/// \tparam argnums Which arguments to differentiate, all if none is given; negative numbers count from the end.
+/// \tparam argnums Which arguments, each once; all if none is given; negative numbers count from the end.
 /// \param f A function that can be called as const and returns a tree of tensors. Results that depend on no
 ///     differentiated argument, or are not of a floating type, add nothing. A no_grad in f is respected; one around the
 ///     call does not stop the derivative.

@@ -228,7 +228,7 @@ auto jacfwd_at(Positions<positions...> at, const JacobianOptions& options, const
 /// Returns a function with f's arguments that returns f's Jacobian, by backward derivatives; with WithAux the pair of
 /// it and the auxiliary value.
 ///
-/// \tparam argnums Which arguments to differentiate, the first if none is given; negative numbers count from the end.
+/// \tparam argnums Which arguments, each once; the first if none is given; negative numbers count from the end.
 /// \param f A function that can be called as const and returns a tree of tensors, see the head of this file.
 /// \throws as vjp does, and c10::ValueError for a chunk_size that is not positive.
 /// Python: torch.func.jacrev.

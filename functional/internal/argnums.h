@@ -1,7 +1,9 @@
 // Arguments by number, as template parameters: grad<0, -1>(f).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <tuple>
 #include <utility>
 
@@ -18,13 +20,27 @@ constexpr std::size_t argument_position() {
 template <std::size_t... positions>
 using Positions = std::index_sequence<positions...>;
 
+/// Whether each position is given once.
+constexpr bool are_distinct(std::initializer_list<std::size_t> positions) {
+  return std::all_of(positions.begin(), positions.end(), [&](std::size_t position) {
+    return std::count(positions.begin(), positions.end(), position) == 1;
+  });
+}
+
+/// The positions of `argnums` among `count` arguments. One that is given twice has two tangents, or columns of zeros.
+template <std::size_t count, int... argnums>
+constexpr auto positions_of() {
+  static_assert(are_distinct({argument_position<argnums, count>()...}), "an argument is named twice");
+  return Positions<argument_position<argnums, count>()...>();
+}
+
 /// The positions of `argnums` among `count` arguments: of all if there are none.
 template <std::size_t count, int... argnums>
 constexpr auto positions_or_all() {
   if constexpr (sizeof...(argnums) == 0) {
     return std::make_index_sequence<count>();
   } else {
-    return Positions<argument_position<argnums, count>()...>();
+    return positions_of<count, argnums...>();
   }
 }
 
@@ -35,7 +51,7 @@ constexpr auto positions_or_first() {
   if constexpr (sizeof...(argnums) == 0) {
     return Positions<0>();
   } else {
-    return Positions<argument_position<argnums, count>()...>();
+    return positions_of<count, argnums...>();
   }
 }
 
