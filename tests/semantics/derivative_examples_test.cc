@@ -17,6 +17,7 @@
 #include "functional/with_aux.h"
 #include "tensordict/tensordict.h"
 #include "tests/testing/numbers.h"
+#include "tests/testing/throws_with.h"
 #include "vmap/jacobian.h"
 #include "vmap/vmap.h"
 
@@ -280,6 +281,15 @@ TEST(EscapedValueTest, OfADerivativeIsAPlainNumber) {
   EXPECT_EQ(value_of(grad(f)(scalar(3))), 6);
   EXPECT_EQ(value_of(kept + 1), 7);
   EXPECT_FALSE((kept + 1).requires_grad());
+}
+
+TEST(NumbersMadeInsideTest, ComeFromAListAndNotFromAVector) {
+  const Tensor x = numbers({3, 4}, {2});
+  const auto by_list = [](const Tensor& v) { return (v * torch::tensor({1., 2.}, torch::kDouble)).sum(); };
+  EXPECT_THAT(list_of(grad(by_list)(x)), Near({1, 2}));
+  const std::vector<double> factors{1, 2};
+  const auto by_vector = [&](const Tensor& v) { return (v * torch::tensor(factors, torch::kDouble)).sum(); };
+  EXPECT_THAT([&] { grad(by_vector)(x); }, ThrowsWith<c10::Error>("data pointer"));
 }
 
 // --- Products with the Jacobian
