@@ -13,6 +13,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -87,8 +88,11 @@ Tensor vander_rule(const Tensor& x, std::optional<int64_t> columns, bool increas
   TORCH_CHECK(x.dim() == 1, "vander: expected an input of one dim, got shape ", x.sizes());
   const int64_t size = columns.value_or(x.size(0));
   TORCH_CHECK(size >= 0, "vander: N must be non-negative, got ", size);
-  const Tensor powers = at::arange(size, x.options().dtype(at::kLong));
-  return x.unsqueeze(1).pow(increasing ? powers : powers.flip(0));
+  if (size == 0) return x.unsqueeze(1).narrow(1, 0, 0).clone();
+  std::vector<Tensor> powers = {at::ones_like(x)};  // not pow, whose derivatives are NaN under grad of jvp where x < 0
+  while (static_cast<int64_t>(powers.size()) < size) powers.push_back(powers.back() * x);
+  if (!increasing) std::reverse(powers.begin(), powers.end());
+  return at::stack(powers, 1);
 }
 
 // --- Linear algebra whose derivatives under forward mode are silently wrong

@@ -40,8 +40,10 @@ struct Refusal {
 
 /// Of norms that keep statistics of what they have seen.
 inline const Refusal kRunningStatistics = {
-    "Running statistics are written in training. Use evaluation mode, `track_running_stats(false)`, or a norm of each "
-    "sample such as `GroupNorm`. Statistics that are mapped as well, as under vmap of parameters, can be written.",
+    "Running statistics are written in training. Hold a `BatchNormGuard`, to do without them or to freeze them, or use "
+    "a norm of each sample such as `GroupNorm`. Statistics that are mapped as well, as under vmap of parameters, can "
+    "be "
+    "written.",
     ""};
 
 /// A module or a function in one set-up: one row of the table.
