@@ -104,6 +104,7 @@ Tensor random_sequence(const Shape& shape) {
 /// The case of one kind and shape: the inputs are x, the states if they are given, and the weights.
 OperatorCase rnn_case(const Kind& kind, const Shape& shape) {
   OperatorCase test;
+  test.tolerance = 1e-10;
   test.name = kind.name + ", " + shape.name;
   test.make = [=] {
     Tensors inputs = {random_sequence(shape)};
@@ -188,6 +189,7 @@ TEST(RecurrentTest, EqualsTheLoopOnPackedSequences) {
 /// A cell of `kind`: x, its states, both weights and, if it has them, both biases.
 OperatorCase cell_case(const Kind& kind, bool has_biases) {
   OperatorCase test;
+  test.tolerance = 1e-10;
   test.name = kind.name + "_cell";
   const std::size_t states = kind.has_cell ? 2 : 1;
   test.make = [=] {
