@@ -19,10 +19,14 @@ void run_without_rule(const c10::OperatorHandle& op, c10::DispatchKeySet keys, t
 /// process's.
 bool forward_mode_is_on();
 
-template <auto* rule>
-void run_under_forward_mode(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+/// Says whether a backward operator will itself be differentiated.
+bool backward_is_differentiated();
+
+/// Runs `rule` where it applies, else what LibTorch does.
+template <bool (*applies)(), auto* rule>
+void run_where(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   static const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(rule);
-  if (forward_mode_is_on()) {
+  if (applies()) {
     kernel.callBoxed(op, keys, stack);
   } else {
     run_without_rule(op, keys, stack);
@@ -32,26 +36,13 @@ void run_under_forward_mode(const c10::OperatorHandle& op, c10::DispatchKeySet k
 /// Returns a kernel for the front key: `rule` while a forward-mode derivative is taken, else LibTorch's way.
 template <auto* rule>
 torch::CppFunction under_forward_mode() {
-  return torch::CppFunction::makeFromBoxedFunction<run_under_forward_mode<rule>>();
-}
-
-/// Says whether a backward operator will itself be differentiated.
-bool backward_is_differentiated();
-
-template <auto* rule>
-void run_where_differentiated(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  static const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(rule);
-  if (backward_is_differentiated()) {
-    kernel.callBoxed(op, keys, stack);
-  } else {
-    run_without_rule(op, keys, stack);
-  }
+  return torch::CppFunction::makeFromBoxedFunction<run_where<forward_mode_is_on, rule>>();
 }
 
 /// Returns a kernel for a backward operator: `rule` while it will be differentiated, else LibTorch's way.
 template <auto* rule>
 torch::CppFunction where_differentiated() {
-  return torch::CppFunction::makeFromBoxedFunction<run_where_differentiated<rule>>();
+  return torch::CppFunction::makeFromBoxedFunction<run_where<backward_is_differentiated, rule>>();
 }
 
 }  // namespace graft::internal

@@ -105,7 +105,7 @@ Tensor scatter_product_rule(const Tensor& self, int64_t dim, const Tensor& index
 /// scatter_reduce as LibTorch does it, but for products under forward mode.
 void scatter_reduce_rule(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (torch::jit::peek(*stack, 4, 6).toStringView() == "prod") {
-    internal::run_under_forward_mode<scatter_product_rule>(op, keys, stack);
+    internal::run_where<internal::forward_mode_is_on, scatter_product_rule>(op, keys, stack);
   } else {
     internal::run_without_rule(op, keys, stack);
   }
