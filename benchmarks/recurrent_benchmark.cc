@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "benchmarks/run.h"
 #include "functional/functional_call.h"
 #include "functional/grad.h"
 #include "vmap/stacked_state.h"
@@ -96,12 +97,8 @@ void register_benchmarks(const std::string& name) {
 }  // namespace graft
 
 int main(int argc, char** argv) {
-  at::set_num_threads(1);
   graft::register_benchmarks<torch::nn::RNN>("Rnn");
   graft::register_benchmarks<torch::nn::GRU>("Gru");
   graft::register_benchmarks<torch::nn::LSTM>("Lstm");
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
+  return graft::run_benchmarks(argc, argv);
 }

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "benchmarks/run.h"
 #include "functional/internal/call_scope.h"
 #include "functional/internal/grad_alias.h"
 #include "functional/internal/leaf_redirect.h"
@@ -259,10 +260,6 @@ void register_benchmarks() {
 }  // namespace graft
 
 int main(int argc, char** argv) {
-  at::set_num_threads(1);
   graft::register_benchmarks();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
+  return graft::run_benchmarks(argc, argv);
 }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "benchmarks/run.h"
 #include "functional/functional_call.h"
 #include "functional/grad.h"
 #include "functional/module_state.h"
@@ -182,10 +183,6 @@ BENCHMARK(ensemble_grad)->Name("BM_EnsembleGrad")->Arg(8)->Arg(64)->Arg(256);
 }  // namespace graft
 
 int main(int argc, char** argv) {
-  at::set_num_threads(1);
   torch::manual_seed(0);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
+  return graft::run_benchmarks(argc, argv);
 }
