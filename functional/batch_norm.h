@@ -2,7 +2,7 @@
 //
 //   {
 //     const BatchNormGuard guard(net, BatchNormPolicy::kBatchStatistics);
-//     TensorDict grads = vmap(grad(loss), {.in_dims = {unmapped, 0, 0}})(params, x, y);
+//     TensorDict grads = vmap(grad(loss), {.in_dims = {std::nullopt, 0, 0}})(params, x, y);
 //   }  // net normalizes as before
 //
 // A layer that trains writes its running statistics in place. Under a transform that is refused where one tensor would
