@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <utility>
 #include <vector>
@@ -32,5 +33,11 @@ class Random {
  private:
   std::mt19937_64 engine_;
 };
+
+/// Returns the number that an environment variable holds, such as GRAFT_FUZZ_RUNS.
+inline int64_t number_from(const char* variable, int64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
 
 }  // namespace graft::testing

@@ -8,7 +8,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <set>
@@ -951,11 +950,6 @@ void FuzzRun::erase(const Scope& scope) {
   log_ << "erase " << name << " of " << module->name() << '\n';
   ++layout_changes_;
   registry_of({module, is_buffer}).erase(name);
-}
-
-int64_t number_from(const char* variable, int64_t otherwise) {
-  const char* const text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::atoll(text);
 }
 
 TEST(SwapFuzzTest, DoesWhatIsPredictedAndPutsEverythingBack) {

@@ -8,12 +8,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tests/fuzz/random.h"
 #include "tests/fuzz/random_transform.h"
 #include "tests/testing/counting_allocator.h"
 #include "tests/testing/heap.h"
@@ -72,18 +72,14 @@ class TransformFuzzTest : public ::testing::Test {
   int64_t calls_ = 0, failures_ = 0;
 };
 
-int64_t runs() {
-  const char* text = std::getenv("GRAFT_FUZZ_RUNS");
-  return text == nullptr ? 20'000 : std::stoll(text);
-}
-
 TEST_F(TransformFuzzTest, ThreadsValuesAndMemoryStayAsTheyAre) {
   const auto& tensors = CountingAllocator::install();
   constexpr int64_t kGroups = 10;
+  const int64_t calls_per_group = number_from("GRAFT_FUZZ_RUNS", 20'000) / kGroups;
   std::optional<int64_t> heap_before;
   std::optional<CountingAllocator::Live> tensors_before;
   for (int64_t group = 0; group < kGroups; ++group) {
-    for (int64_t i = 0; i < runs() / kGroups; ++i) {
+    for (int64_t i = 0; i < calls_per_group; ++i) {
       call_one();
       ASSERT_FALSE(HasFailure()) << "call " << calls_;
     }

@@ -39,8 +39,6 @@ using Values = std::vector<double>;
 
 constexpr auto kNotMapped = std::nullopt;
 
-Tensor iota(const Shape& shape) { return torch::arange(c10::multiply_integers(shape), torch::kDouble).reshape(shape); }
-
 /// Returns all elements of the leaves, in order.
 Values list_of_leaves(const TensorDict& tree) {
   std::vector<Tensor> flat;

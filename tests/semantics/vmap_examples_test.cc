@@ -27,8 +27,6 @@ using OfOne = std::function<Tensor(const Tensor&)>;
 
 constexpr auto kNotMapped = std::nullopt;
 
-Tensor iota(const Shape& shape) { return torch::arange(c10::multiply_integers(shape), torch::kDouble).reshape(shape); }
-
 int64_t count_distinct_rows(const Tensor& rows) { return std::get<0>(torch::unique_dim(rows, 0)).size(0); }
 
 // --- Dims

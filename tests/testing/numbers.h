@@ -2,7 +2,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
+#include <c10/util/accumulate.h>
 #include <gmock/gmock.h>
 
 #include <cstdint>
@@ -13,6 +15,11 @@ namespace graft::testing {
 /// Returns a tensor of `shape` in double.
 inline at::Tensor numbers(const std::vector<double>& values, const std::vector<int64_t>& shape) {
   return at::tensor(values, at::kDouble).reshape(shape);
+}
+
+/// Returns 0, 1, 2, ... in `shape`, in double.
+inline at::Tensor iota(const std::vector<int64_t>& shape) {
+  return at::arange(c10::multiply_integers(shape), at::kDouble).reshape(shape);
 }
 
 /// Returns the elements in order, of any dtype.
