@@ -28,10 +28,8 @@ std::vector<Tensor> Recording::pull_back(const std::vector<Tensor>& cotangents) 
                                       /*create_graph=*/is_differentiated(cotangents), /*allow_unused=*/true);
   }
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    // LibTorch's zeros without memory are replaced too: nothing can be written to them.
-    if (gradients[i].defined()) gradients[i] = without_ended_level(gradients[i]);
-    const bool is_given = gradients[i].defined() && !gradients[i]._is_zerotensor();
-    gradients[i] = is_given ? gradients[i] : without_ended_level(at::zeros_like(inputs_[i]));
+    const Tensor gradient = gradients[i].defined() ? with_memory(gradients[i]) : at::zeros_like(inputs_[i]);
+    gradients[i] = without_ended_level(gradient);
   }
   return gradients;
 }

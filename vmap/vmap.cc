@@ -296,11 +296,11 @@ MappedArguments::MappedArguments(const VmapOptions& options, const ArgumentParts
     const MappedDim* const one = dims[i].one();
     TORCH_CHECK_VALUE(one == nullptr || !*one || !arguments[i].empty(), "vmap(in_dims=", one ? one->value_or(0) : 0,
                       "): ", argument_name(i), " holds no tensor, expected std::nullopt as its dim");
-    const std::vector<PartDims> of_parts = dims_of_parts(arguments[i], dims[i], "in_dims");
+    std::vector<PartDims> of_parts = dims_of_parts(arguments[i], dims[i], "in_dims");
     for (std::size_t p = 0; p < of_parts.size(); ++p) {
-      parts_.push_back(arguments[i][p]);
-      dims_.push_back(of_parts[p]);
       add_sizes(arguments[i][p], of_parts[p], i, sizes);
+      parts_.push_back(arguments[i][p]);
+      dims_.push_back(std::move(of_parts[p]));
     }
   }
   size_ = sizes.only();

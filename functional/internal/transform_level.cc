@@ -63,12 +63,15 @@ functorch::TensorWrapper* wrapper_at(const at::Tensor& tensor, int64_t level) {
   return wrapper != nullptr && wrapper->level() == level ? wrapper : nullptr;
 }
 
-/// Returns what `tensor` is below a level; a tensor of another level as it is. LibTorch's zeros without memory,
-/// which some of its derivatives are, become ordinary ones: nothing can be written to the others.
-at::Tensor value_below(const at::Tensor& tensor, int64_t level) {
+/// Returns what `tensor` is below a level; a tensor of another level as it is.
+at::Tensor unwrapped_at(const at::Tensor& tensor, int64_t level) {
   const auto* wrapper = wrapper_at(tensor, level);
-  const at::Tensor value = wrapper != nullptr ? wrapper->value() : tensor;
-  return value._is_zerotensor() ? value_below(at::zeros_like(value), level) : value;
+  return wrapper != nullptr ? wrapper->value() : tensor;
+}
+
+/// Does the same for a result, which must have memory. The zeros made here may be wrapped again.
+at::Tensor value_below(const at::Tensor& tensor, int64_t level) {
+  return unwrapped_at(with_memory(unwrapped_at(tensor, level)), level);
 }
 
 }  // namespace
@@ -87,7 +90,7 @@ at::Tensor VmapLevel::batch(const at::Tensor& tensor, int64_t dim) const {
 at::Tensor VmapLevel::unbatch(const at::Tensor& tensor, int64_t dim) const {
   const at::Tensor alive = functorch::unwrapIfDead(tensor);
   if (const auto* batched = batched_at(alive, number())) {
-    const at::Tensor value = batched->value()._is_zerotensor() ? at::zeros_like(batched->value()) : batched->value();
+    const at::Tensor value = with_memory(batched->value());
     return batched->bdim() == dim ? value : value.movedim(batched->bdim(), dim);
   }
   auto sizes = alive.sizes().vec();
@@ -166,6 +169,8 @@ at::Tensor JvpLevel::tangent(const at::Tensor& tensor) const {
   const at::Tensor tangent = std::get<1>(at::_unpack_dual(tensor, /*level=*/0));
   return tangent.defined() ? value(tangent) : tangent;
 }
+
+at::Tensor with_memory(const at::Tensor& tensor) { return tensor._is_zerotensor() ? at::zeros_like(tensor) : tensor; }
 
 at::Tensor without_ended_level(const at::Tensor& tensor) { return functorch::unwrapIfDead(tensor); }
 

@@ -121,6 +121,10 @@ class [[nodiscard]] JvpLevel : private TransformLevel {
   ForwardDerivatives derivatives_;
 };
 
+/// Returns `tensor`, but ordinary zeros for LibTorch's zeros without memory: some derivatives are such, and nothing can
+/// be written to them.
+at::Tensor with_memory(const at::Tensor& tensor);
+
 /// Returns the value of a level that has ended; any other tensor as it is.
 at::Tensor without_ended_level(const at::Tensor& tensor);
 

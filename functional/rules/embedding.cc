@@ -161,19 +161,16 @@ Tensor& embedding_renorm_rule(Tensor& self, const Tensor& indices, double max_no
 
 /// A weight that is not mapped cannot hold what mapped indices make of it, and the derivative is not that of backward,
 /// which takes the short rows as given: both are left to LibTorch, which refuses them.
-void embedding_renorm_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  static const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(embedding_renorm_rule);
-  if (internal::is_mapped(torch::jit::peek(*stack, 0, 4).toTensor()) && !internal::forward_mode_is_on()) {
-    kernel.callBoxed(op, keys, stack);
-  } else {
-    internal::run_without_rule(op, keys, stack);
-  }
+bool can_shorten_rows(const torch::jit::Stack& stack) {
+  return internal::is_mapped(torch::jit::peek(stack, 0, 4).toTensor()) && !internal::forward_mode_is_on();
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
-  library.impl("embedding_renorm_", torch::CppFunction::makeFromBoxedFunction<embedding_renorm_kernel>());
+  library.impl(
+      "embedding_renorm_",
+      torch::CppFunction::makeFromBoxedFunction<internal::run_where<can_shorten_rows, embedding_renorm_rule>>());
   library.impl("embedding_bag", embedding_bag_rule);
   library.impl("embedding_bag.padding_idx", embedding_bag_with_padding_rule);
   library.impl("_embedding_bag", bag_rule);

@@ -10,6 +10,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <type_traits>
+
 namespace graft::internal {
 
 /// Does what LibTorch does with an operator that has no kernel on the front key.
@@ -22,11 +24,18 @@ bool forward_mode_is_on();
 /// Says whether a backward operator will itself be differentiated.
 bool backward_is_differentiated();
 
-/// Runs `rule` where it applies, else what LibTorch does.
-template <bool (*applies)(), auto* rule>
+/// Runs `rule` where `applies()`, or `applies(stack)` if it looks at the arguments, else what LibTorch does.
+template <auto* applies, auto* rule>
 void run_where(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   static const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(rule);
-  if (applies()) {
+  const auto does_apply = [&] {
+    if constexpr (std::is_invocable_v<decltype(applies)>) {
+      return applies();
+    } else {
+      return applies(*stack);
+    }
+  };
+  if (does_apply()) {
     kernel.callBoxed(op, keys, stack);
   } else {
     run_without_rule(op, keys, stack);

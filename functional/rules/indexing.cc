@@ -102,13 +102,8 @@ Tensor scatter_product_rule(const Tensor& self, int64_t dim, const Tensor& index
       .movedim(0, dim);
 }
 
-/// scatter_reduce as LibTorch does it, but for products under forward mode.
-void scatter_reduce_rule(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (torch::jit::peek(*stack, 4, 6).toStringView() == "prod") {
-    internal::run_where<internal::forward_mode_is_on, scatter_product_rule>(op, keys, stack);
-  } else {
-    internal::run_without_rule(op, keys, stack);
-  }
+bool is_product_under_forward_mode(const torch::jit::Stack& stack) {
+  return torch::jit::peek(stack, 4, 6).toStringView() == "prod" && internal::forward_mode_is_on();
 }
 
 /// index_reduce is scatter_reduce with one index for a whole slice.
@@ -199,7 +194,8 @@ TORCH_LIBRARY_IMPL(aten, FuncTorchDynamicLayerFrontMode, library) {
   library.impl("scatter_.value", scatter_value_in_place_rule);
   library.impl("index_reduce", index_reduce_rule);
   library.impl("index_reduce_", index_reduce_in_place_rule);
-  library.impl("scatter_reduce.two", torch::CppFunction::makeFromBoxedFunction<scatter_reduce_rule>());
+  library.impl("scatter_reduce.two", torch::CppFunction::makeFromBoxedFunction<
+                                         internal::run_where<is_product_under_forward_mode, scatter_product_rule>>());
   library.impl("unfold_backward", unfold_backward_rule);
   library.impl("isin.Tensor_Tensor", isin_rule);
   library.impl("tril_", tril_in_place_rule);

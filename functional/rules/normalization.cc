@@ -49,6 +49,10 @@ struct Normalized {
   Tensor scale;
 };
 
+Normalized normalized_by(const Tensor& input, const Tensor& mean, const Tensor& scale) {
+  return {(input - mean) * scale, scale};
+}
+
 /// Returns the gradient of the input, of which the normalized input has `gradient`.
 Tensor through_statistics(const Tensor& gradient, const Normalized& normalized, at::IntArrayRef dims) {
   const Tensor along = (gradient * normalized.values).mean(dims, /*keepdim=*/true);
@@ -60,14 +64,13 @@ Tensor through_statistics(const Tensor& gradient, const Normalized& normalized, 
 Normalized normalize(const Tensor& input, at::IntArrayRef dims, const Tensor& saved_scale) {
   const Tensor variance = input.var(dims, /*unbiased=*/false, /*keepdim=*/true);
   const Tensor eps = saved_scale.detach().pow(-2) - variance.detach();
-  const Tensor scale = (variance + eps).rsqrt();
-  return {(input - input.mean(dims, /*keepdim=*/true)) * scale, scale};
+  return normalized_by(input, input.mean(dims, /*keepdim=*/true), (variance + eps).rsqrt());
 }
 
 /// Normalizes over `dims`.
 Normalized normalize(const Tensor& input, at::IntArrayRef dims, double eps) {
-  const Tensor scale = (input.var(dims, /*unbiased=*/false, /*keepdim=*/true) + eps).rsqrt();
-  return {(input - input.mean(dims, /*keepdim=*/true)) * scale, scale};
+  const Tensor variance = input.var(dims, /*unbiased=*/false, /*keepdim=*/true);
+  return normalized_by(input, input.mean(dims, /*keepdim=*/true), (variance + eps).rsqrt());
 }
 
 /// Returns `values * weight + bias`, for those that are given.
@@ -166,7 +169,7 @@ Tensor batch_norm_rule(const Tensor& input, const OptionalTensor& weight, const 
 
 Normalized normalize_channels_with(const Tensor& input, const Tensor& mean, const Tensor& variance, double eps) {
   const Tensor scale = (per_channel(variance, input.dim()) + eps).rsqrt();
-  return {(input - per_channel(mean, input.dim())) * scale, scale};
+  return normalized_by(input, per_channel(mean, input.dim()), scale);
 }
 
 Gradients batch_norm_backward_rule(const Tensor& gradient, const Tensor& input, const OptionalTensor& weight,

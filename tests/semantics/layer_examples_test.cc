@@ -19,9 +19,11 @@
 #include "functional/stop_gradient.h"
 #include "functional/to_module.h"
 #include "functional/vjp.h"
+#include "tensordict/leafwise.h"
 #include "tensordict/map.h"
 #include "tensordict/shape.h"
 #include "tests/testing/numbers.h"
+#include "tests/testing/tensordict_matchers.h"
 #include "vmap/jacobian.h"
 #include "vmap/stacked_state.h"
 #include "vmap/vmap.h"
@@ -354,38 +356,74 @@ TEST(CrossEntropyTest, OfABatchIsTheMeanOfItsCountedSamples) {
 
 // --- Second derivatives and inner loops
 
-TEST(HessianProductTest, OfANetWithFixedStatisticsIsThatOfFiniteDifferences) {
-  torch::nn::Sequential net(torch::nn::Linear(1, 2), torch::nn::Tanh(), BatchNorm1d(2), torch::nn::Linear(2, 1));
-  net->eval();
-  const TensorDict params({{"0.weight", numbers({0.5, -1}, {2, 1})},
-                           {"0.bias", numbers({0.1, 0.2}, {2})},
-                           {"2.weight", numbers({1, 2}, {2})},
-                           {"2.bias", numbers({0, 0}, {2})},
-                           {"3.weight", numbers({1, -2}, {1, 2})},
-                           {"3.bias", numbers({0.3}, {1})}});
-  const TensorDict buffers({{"2.running_mean", numbers({0.1, -0.1}, {2})},
-                            {"2.running_var", numbers({4, 0.25}, {2})},
-                            {"2.num_batches_tracked", torch::tensor(3)}});
-  const Tensor x = numbers({1, -0.5}, {2, 1}), y = numbers({1, 0}, {2, 1});
-  const auto loss = [&](const TensorDict& p) { return (functional_call(net, {p, buffers}, x) - y).square().mean(); };
-  EXPECT_NEAR(loss(params).item<double>(), 23.0252105802, 1e-10);
+/// A net with batch statistics that are fixed, and its loss over two samples.
+class HessianProductTest : public ::testing::Test {
+ protected:
+  HessianProductTest() { net_->eval(); }
 
-  TensorDict direction = map(params, [](const Tensor& leaf) { return torch::full_like(leaf, 0.5); });
-  direction.set("0.weight", numbers({1, -1}, {2, 1}));
-  const auto expected = Near({2.7930882, 2.151114, -5.0258004, -8.4860849, 4.2316348, 33.647618, -2.9281461, 3.7134771,
-                              3.5173631, -46.5992735, -2.2138744},
-                             1e-6);
-  EXPECT_THAT(list_of_leaves(hvp(loss, params, direction)), expected);
-  EXPECT_THAT(list_of_leaves(vhp(loss, params, direction)), expected);
-  EXPECT_THAT(list_of_leaves(jvp(grad(loss), params, direction).second), expected);
-  EXPECT_THAT(list_of_leaves(std::get<1>(vjp(grad(loss), params))(direction)), expected);
-  const TensorDict blocks = hessian(loss)(params);
+  Tensor loss(const TensorDict& p) { return (functional_call(net_, {p, buffers_}, x_) - y_).square().mean(); }
+
+  /// Returns `loss`, written out for double parameters.
+  Tensor written_out(const TensorDict& p) {
+    const Tensor h = torch::tanh(x_ * p["0.weight"].squeeze(1) + p["0.bias"]);
+    const Tensor n = (h - buffers_["2.running_mean"]) / (buffers_["2.running_var"] + /*eps=*/1e-5).sqrt();
+    const Tensor out = ((n * p["2.weight"] + p["2.bias"]) * p["3.weight"].squeeze(0)).sum(1, true) + p["3.bias"];
+    return (out - y_).square().mean();
+  }
+
+  torch::nn::Sequential net_{torch::nn::Linear(1, 2), torch::nn::Tanh(), BatchNorm1d(2), torch::nn::Linear(2, 1)};
+  const TensorDict params_{{{"0.weight", numbers({0.5, -1}, {2, 1})},
+                            {"0.bias", numbers({0.1, 0.2}, {2})},
+                            {"2.weight", numbers({1, 2}, {2})},
+                            {"2.bias", numbers({0, 0}, {2})},
+                            {"3.weight", numbers({1, -2}, {1, 2})},
+                            {"3.bias", numbers({0.3}, {1})}}};
+  const TensorDict buffers_{{{"2.running_mean", numbers({0.1, -0.1}, {2})},
+                             {"2.running_var", numbers({4, 0.25}, {2})},
+                             {"2.num_batches_tracked", torch::tensor(3)}}};
+  const Tensor x_ = numbers({1, -0.5}, {2, 1}), y_ = numbers({1, 0}, {2, 1});
+  TensorDict direction_ = [this] {
+    TensorDict halves = map(params_, [](const Tensor& leaf) { return torch::full_like(leaf, 0.5); });
+    halves.set("0.weight", numbers({1, -1}, {2, 1}));
+    return halves;
+  }();
+};
+
+TEST_F(HessianProductTest, OfANetWithFixedStatisticsIsThatOfFiniteDifferences) {
+  const auto f = [&](const TensorDict& p) { return loss(p); };
+  EXPECT_NEAR(f(params_).item<double>(), 23.0252105802, 1e-10);
+  const auto gradient_at = [&](double shift) {
+    const auto shifted = [&](const Tensor& p, const Tensor& d) { return p + d * shift; };
+    const TensorDict leaves = requires_grad_(zip_map(params_, direction_, shifted));
+    return TensorDict(leaves.keys(), torch::autograd::grad({written_out(leaves)}, leaves.values()));
+  };
+  const auto slope = [](const Tensor& plus, const Tensor& minus) { return (plus - minus) / 2e-5; };
+  const TensorDict differences = zip_map(gradient_at(1e-5), gradient_at(-1e-5), slope);
+  const auto expected = TensorDictNear(differences, 1e-7);
+  EXPECT_THAT(hvp(f, params_, direction_), expected);
+  EXPECT_THAT(vhp(f, params_, direction_), expected);
+  EXPECT_THAT(jvp(grad(f), params_, direction_).second, expected);
+  EXPECT_THAT(std::get<1>(vjp(grad(f), params_))(direction_), expected);
+  const auto along = [&](const TensorDict& p) {
+    Tensor sum = torch::zeros({}, torch::kDouble);
+    const TensorDict gradient = grad(f)(p);
+    for (const auto& [path, leaf] : gradient.leaves()) sum = sum + (leaf * direction_[path]).sum();
+    return sum;
+  };
+  EXPECT_THAT(grad(along)(params_), expected);
+  EXPECT_THAT(list_of_leaves(differences), Near({2.7930882, 2.151114, -5.0258004, -8.4860849, 4.2316348, 33.647618,
+                                                 -2.9281461, 3.7134771, 3.5173631, -46.5992735, -2.2138744},
+                                                1e-6));
+}
+
+TEST_F(HessianProductTest, AndTheHessianLeaveTheStatistics) {
+  const TensorDict blocks = hessian([&](const TensorDict& p) { return loss(p); })(params_);
   double trace = 0;
-  for (const auto& [path, leaf] : params.leaves()) {
+  for (const auto& [path, leaf] : params_.leaves()) {
     trace += blocks[path + "." + path].reshape({leaf.numel(), leaf.numel()}).trace().item<double>();
   }
   EXPECT_NEAR(trace, 17.12764052, 1e-8);
-  EXPECT_THAT(list_of_leaves(buffers), Near({0.1, -0.1, 4, 0.25, 3}));
+  EXPECT_THAT(list_of_leaves(buffers_), Near({0.1, -0.1, 4, 0.25, 3}));
 }
 
 TEST(InnerLoopOfFirstOrderTest, InsideVmapDropsTheDerivativesOfItsSteps) {

@@ -648,51 +648,6 @@ TEST(InnerLoopTest, InsideVmapEqualsALoopOverTasks) {
   }
 }
 
-// --- Second derivatives
-
-TEST(SecondDerivativesTest, PassThroughASwapOfANetWithFixedStatistics) {
-  Sequential net(linear(1, 2, true), torch::nn::Tanh(), BatchNorm1d(2), linear(2, 1, true));
-  net->to(torch::kDouble);
-  net->eval();
-  const TensorDict params({{"0.weight", numbers({0.5, -1}, {2, 1})},
-                           {"0.bias", numbers({0.1, 0.2}, {2})},
-                           {"2.weight", numbers({1, 2}, {2})},
-                           {"2.bias", numbers({0, 0}, {2})},
-                           {"3.weight", numbers({1, -2}, {1, 2})},
-                           {"3.bias", numbers({0.3}, {1})}});
-  const TensorDict buffers({{"2.running_mean", numbers({0.1, -0.1}, {2})}, {"2.running_var", numbers({4, 0.25}, {2})}});
-  const TensorDict before = clone(buffers);
-  const Tensor x = numbers({1, -0.5}, {2, 1}), y = numbers({1, 0}, {2, 1});
-  const auto loss = [&](const TensorDict& p) { return (functional_call(net, {p, buffers}, x) - y).square().mean(); };
-  EXPECT_NEAR(loss(params).item<double>(), 23.0252105802, 1e-9);
-
-  // The Hessian times 0.5 everywhere but [1, -1] for the first weight, by finite differences of the loss written out.
-  TensorDict direction = full_like(params, 0.5);
-  direction.set("0.weight", numbers({1, -1}, {2, 1}));
-  const auto written_out = [&](const TensorDict& p) {
-    const Tensor h = torch::tanh(x * p["0.weight"].squeeze(1) + p["0.bias"]);
-    const Tensor n = (h - buffers["2.running_mean"]) / (buffers["2.running_var"] + kEps).sqrt();
-    const Tensor out = ((n * p["2.weight"] + p["2.bias"]) * p["3.weight"].squeeze(0)).sum(1, true) + p["3.bias"];
-    return (out - y).square().mean();
-  };
-  const auto gradient_at = [&](double shift) {
-    const TensorDict leaves =
-        requires_grad_(zip_map(params, direction, [&](const Tensor& p, const Tensor& d) { return p + d * shift; }));
-    return TensorDict(leaves.keys(), torch::autograd::grad({written_out(leaves)}, leaves.values()));
-  };
-  const TensorDict expected = zip_map(gradient_at(1e-5), gradient_at(-1e-5),
-                                      [](const Tensor& plus, const Tensor& minus) { return (plus - minus) / 2e-5; });
-
-  const auto slope = [&](const TensorDict& p) {
-    Tensor sum = torch::zeros({}, torch::kDouble);
-    const TensorDict gradient = grad(loss)(p);
-    for (const auto& [path, leaf] : gradient.leaves()) sum = sum + (leaf * direction[path]).sum();
-    return sum;
-  };
-  EXPECT_THAT(grad(slope)(params), TensorDictNear(expected, 1e-7));
-  EXPECT_THAT(buffers, TensorDictEq(before));
-}
-
 }  // namespace graft::testing
 
 GRAFT_SLOTS(graft::testing::KnownPenalisedImpl, w, c)
