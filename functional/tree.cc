@@ -11,7 +11,7 @@ void replace_tensors(const TreePart& part, absl::FunctionRef<Tensor(const Tensor
   std::vector<Tensor> values;
   values.reserve(tree.size());
   for (const Tensor& value : tree.values()) values.push_back(change(value));
-  tree.set_values(std::move(values), tree.batch_size());
+  tree = tree.with_values(std::move(values));
 }
 
 std::string TensorPlace::describe(const std::string& owner) const {

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "tensordict/nested_key.h"
 
@@ -11,27 +12,19 @@ namespace {
 
 absl::string_view to_absl(std::string_view text) { return {text.data(), text.size()}; }
 
-/// Calls `visit` with every proper prefix of `path` that ends before a dot, shortest first.
-template <typename Visit>
-void for_each_parent(std::string_view path, Visit visit) {
-  for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', dot + 1)) {
-    visit(path.substr(0, dot));
-  }
-}
-
 }  // namespace
 
+// Both refer to the strings of `paths_`; a subtree is the start of some path.
 struct KeyTable::Index {
   absl::flat_hash_map<absl::string_view, std::size_t> leaves;
-  absl::flat_hash_map<std::string, std::size_t> subtrees;  // number of leaves below each inner node
+  absl::flat_hash_set<absl::string_view> subtrees;
 };
 
 KeyTable::KeyTable() : index_(std::make_unique<Index>()) {}
 
-KeyTable::KeyTable(const KeyTable& other) : paths_(other.paths_), index_(std::make_unique<Index>()) {
-  index_->subtrees = other.index_->subtrees;
-  index_->leaves.reserve(paths_.size());
-  for (std::size_t i = 0; i < paths_.size(); ++i) index_->leaves.emplace(to_absl(paths_[i]), i);
+KeyTable::KeyTable(const KeyTable& other) : KeyTable() {
+  index_->leaves.reserve(other.size());
+  for (const std::string& path : other.paths_) append(path);
 }
 
 KeyTable::~KeyTable() = default;
@@ -48,13 +41,26 @@ std::size_t KeyTable::insert(std::string_view path) {
   check_path(path);
   TORCH_CHECK_VALUE(!find(path), "TensorDict: there is a leaf \"", path, "\" already");
   TORCH_CHECK_VALUE(!is_subtree(path), "TensorDict: \"", path, "\" is a subtree, it cannot be a leaf as well");
-  for_each_parent(path, [&](std::string_view parent) {
+  // Above a subtree there are subtrees alone.
+  for (auto parent = parent_path(path); !parent.empty() && !is_subtree(parent); parent = parent_path(parent)) {
     TORCH_CHECK_VALUE(!find(parent), "TensorDict: \"", path, "\" cannot be set, because \"", parent, "\" is a leaf");
-  });
+  }
+  return append(path);
+}
+
+std::shared_ptr<const KeyTable> KeyTable::subset(const std::vector<std::size_t>& positions, std::size_t prefix) const {
+  auto table = std::make_shared<KeyTable>();
+  table->index_->leaves.reserve(positions.size());
+  for (const std::size_t position : positions) table->append(std::string_view(paths_[position]).substr(prefix));
+  return table;
+}
+
+std::size_t KeyTable::append(std::string_view path) {
   const std::size_t position = paths_.size();
-  paths_.emplace_back(path);
-  index_->leaves.emplace(to_absl(paths_.back()), position);
-  for_each_parent(path, [&](std::string_view parent) { ++index_->subtrees[std::string(parent)]; });
+  const std::string_view kept = paths_.emplace_back(path);
+  index_->leaves.emplace(to_absl(kept), position);
+  auto parent = parent_path(kept);
+  while (!parent.empty() && index_->subtrees.insert(to_absl(parent)).second) parent = parent_path(parent);
   return position;
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace graft {
 
@@ -35,8 +36,15 @@ class KeyTable {
   /// \throws c10::ValueError if the path is not well formed, is present already, is a subtree, or lies below a leaf.
   std::size_t insert(std::string_view path);
 
+  /// Returns a table of some of the paths, in the order of `positions`, each without its first `prefix` characters.
+  std::shared_ptr<const KeyTable> subset(const std::vector<std::size_t>& positions, std::size_t prefix = 0) const;
+
  private:
   struct Index;
+
+  /// Appends a path that cannot clash with the others.
+  std::size_t append(std::string_view path);
+
   std::deque<std::string> paths_;  // a deque, because the index refers to the strings
   std::unique_ptr<Index> index_;
 };

@@ -4,7 +4,8 @@
 //   TensorDict sum = zip_map(a, b, [](const at::Tensor& x, const at::Tensor& y) { return x + y; });
 //
 // Leaves are visited in order, and what the function throws passes through. The result shares the table of keys of the
-// (first) tree. It has its batch size too, unless another is given; every new leaf has to start with it.
+// (first) tree. It has its batch sizes too, unless another is given for the whole tree; every new leaf has to start
+// with its own. No result is locked.
 #pragma once
 
 #include <ATen/core/Tensor.h>

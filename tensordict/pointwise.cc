@@ -33,12 +33,12 @@ template <typename Operation, typename Right>
 TensorDict apply(const TensorDict& left, const Right& right) {
   const Tensors& values = left.values();
   if (!any_transformed(values) && !any_transformed(right)) {
-    return TensorDict(left.keys(), Operation::fused(values, right), left.batch_size());
+    return left.with_values(Operation::fused(values, right));
   }
   Tensors results;
   results.reserve(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) results.push_back(Operation::single(values[i], operand(right, i)));
-  return TensorDict(left.keys(), std::move(results), left.batch_size());
+  return left.with_values(std::move(results));
 }
 
 /// The same, writing to the leaves of `left`.
@@ -117,14 +117,14 @@ GRAFT_ARITHMETIC(Divide, /, div)
 /// Returns `1 / tree`, as LibTorch computes a number divided by a tensor.
 TensorDict reciprocal(const TensorDict& tree) {
   if (any_transformed(tree.values())) return tree.map([](const at::Tensor& value) { return value.reciprocal(); });
-  return TensorDict(tree.keys(), at::_foreach_reciprocal(tree.values()), tree.batch_size());
+  return tree.with_values(at::_foreach_reciprocal(tree.values()));
 }
 
 }  // namespace
 
 TensorDict operator-(const TensorDict& tree) {
   if (any_transformed(tree.values())) return tree.map([](const at::Tensor& value) { return value.neg(); });
-  return TensorDict(tree.keys(), at::_foreach_neg(tree.values()), tree.batch_size());
+  return tree.with_values(at::_foreach_neg(tree.values()));
 }
 
 TensorDict operator+(const at::Scalar& left, const TensorDict& right) { return right + left; }
@@ -135,12 +135,12 @@ TensorDict operator/(const at::Scalar& left, const TensorDict& right) { return r
 TensorDict lerp(const TensorDict& start, const TensorDict& end, const at::Scalar& weight) {
   const Tensors ends = aligned_values("lerp", start, end);
   if (!any_transformed(start.values()) && !any_transformed(ends)) {
-    return TensorDict(start.keys(), at::_foreach_lerp(start.values(), ends, weight), start.batch_size());
+    return start.with_values(at::_foreach_lerp(start.values(), ends, weight));
   }
   Tensors results;
   results.reserve(ends.size());
   for (std::size_t i = 0; i < ends.size(); ++i) results.push_back(start.values()[i].lerp(ends[i], weight));
-  return TensorDict(start.keys(), std::move(results), start.batch_size());
+  return start.with_values(std::move(results));
 }
 
 }  // namespace graft

@@ -59,7 +59,7 @@ TensorDict join(const std::vector<TensorDict>& members, std::vector<int64_t> bat
   std::vector<at::Tensor> joined;
   joined.reserve(leaves.size());
   for (const auto& leaf : leaves) joined.push_back(join_leaves(leaf));
-  return TensorDict(first.keys(), std::move(joined), std::move(batch_size));
+  return first.with_values(std::move(joined), std::move(batch_size)).unlocked();
 }
 
 /// Returns how many dims the index takes up.
@@ -123,7 +123,8 @@ std::vector<TensorDict> unbind(const TensorDict& tree, int64_t dim) {
   }
   std::vector<TensorDict> trees;
   trees.reserve(values.size());
-  for (auto& part : values) trees.emplace_back(tree.keys(), std::move(part), without(tree.batch_size(), dim));
+  for (auto& part : values)
+    trees.push_back(tree.with_values(std::move(part), without(tree.batch_size(), dim)).unlocked());
   return trees;
 }
 
@@ -136,7 +137,8 @@ TensorDict index(const TensorDict& tree, std::initializer_list<TensorIndex> indi
   std::vector<at::Tensor> values;
   values.reserve(tree.size());
   for (const at::Tensor& value : tree.values()) values.push_back(value.index(spelled_out));
-  return TensorDict(tree.keys(), std::move(values), indexed.sizes().slice(0, indexed.dim() - other_dims).vec());
+  auto batch_size = indexed.sizes().slice(0, indexed.dim() - other_dims).vec();
+  return tree.with_values(std::move(values), std::move(batch_size)).unlocked();
 }
 
 }  // namespace graft

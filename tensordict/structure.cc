@@ -48,7 +48,8 @@ void describe_leaf(const std::string& path, const at::Tensor& got, const at::Ten
 using Comparison = absl::FunctionRef<bool(const at::Tensor&, const at::Tensor&)>;
 
 bool all_leaves(const TensorDict& left, const TensorDict& right, Comparison same_values) {
-  if (left.batch_size() != right.batch_size() || !describe_mismatch(left, right).empty()) return false;
+  const bool same_batch = left.batch_size() == right.batch_size() && left.nested_sizes() == right.nested_sizes();
+  if (!same_batch || !describe_mismatch(left, right).empty()) return false;
   const std::vector<at::Tensor> right_values = aligned_values("equal", left, right);
   for (std::size_t i = 0; i < left.size(); ++i) {
     if (!same_values(left.values()[i], right_values[i])) return false;

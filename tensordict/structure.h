@@ -40,7 +40,7 @@ void check_same_keys(std::string_view call, const TensorDict& left, const Tensor
 /// \throws c10::ValueError as check_same_keys.
 std::vector<at::Tensor> aligned_values(std::string_view call, const TensorDict& reference, const TensorDict& tree);
 
-/// Says whether both trees have the same paths and batch size, and leaves of equal dtype, device, shape and values.
+/// Says whether both trees have the same paths and batch sizes, and leaves of equal dtype, device, shape and values.
 /// As for tensors, a NaN is equal to nothing.
 bool equal(const TensorDict& left, const TensorDict& right);
 

@@ -28,10 +28,24 @@ void throw_if_any(const std::ostringstream& problems) {
   TORCH_CHECK_VALUE(text.empty(), "TensorDict: these leaves do not fit:", text);
 }
 
-void check_values(const KeyTable& keys, const std::vector<at::Tensor>& values, at::IntArrayRef batch_size) {
+std::vector<int64_t> joined(at::IntArrayRef front, at::IntArrayRef back) {
+  std::vector<int64_t> sizes = front.vec();
+  sizes.insert(sizes.end(), back.begin(), back.end());
+  return sizes;
+}
+
+void check_values(const KeyTable& keys, const std::vector<at::Tensor>& values, at::IntArrayRef batch_size,
+                  const NestedSizes& nested) {
   TORCH_CHECK_VALUE(keys.size() == values.size(), "TensorDict: ", keys.size(), " keys, but ", values.size(), " values");
   std::ostringstream problems;
-  for (std::size_t i = 0; i < values.size(); ++i) check_leaf(keys.path(i), values[i], batch_size, problems);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const at::IntArrayRef beyond = nested.empty() ? at::IntArrayRef() : nested.at(keys.path(i));
+    if (beyond.empty()) {
+      check_leaf(keys.path(i), values[i], batch_size, problems);
+    } else {
+      check_leaf(keys.path(i), values[i], joined(batch_size, beyond), problems);
+    }
+  }
   throw_if_any(problems);
 }
 
@@ -40,6 +54,14 @@ void check_one(std::string_view path, const at::Tensor& value, at::IntArrayRef b
   std::ostringstream problems;
   check_leaf(std::string(path), value, batch_size, problems);
   throw_if_any(problems);
+}
+
+std::vector<std::size_t> positions_where(const KeyTable& keys, absl::FunctionRef<bool(const std::string&)> stays) {
+  std::vector<std::size_t> positions;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (stays(keys.path(i))) positions.push_back(i);
+  }
+  return positions;
 }
 
 /// Lists the first paths of a table, for messages.
@@ -70,14 +92,25 @@ TensorDict::TensorDict(const std::vector<std::pair<std::string, at::Tensor>>& le
     keys->insert(path);
     values_.push_back(value);
   }
-  check_values(*keys, values_, batch_size_);
+  check_values(*keys, values_, batch_size_, {});
   keys_ = std::move(keys);
 }
 
 TensorDict::TensorDict(std::shared_ptr<const KeyTable> keys, std::vector<at::Tensor> values,
                        std::vector<int64_t> batch_size)
     : keys_(std::move(keys)), values_(std::move(values)), batch_size_(std::move(batch_size)) {
-  check_values(*keys_, values_, batch_size_);
+  check_values(*keys_, values_, batch_size_, {});
+}
+
+std::vector<int64_t> TensorDict::batch_size(std::string_view path) const {
+  TORCH_CHECK_INDEX(keys_->is_subtree(path), "TensorDict: no subtree \"", path,
+                    "\" (there are the leaves: ", list_paths(*keys_), ")");
+  return joined(batch_size_, nested_sizes().at(path));
+}
+
+const NestedSizes& TensorDict::nested_sizes() const {
+  static const auto* const none = new NestedSizes;
+  return nested_ ? *nested_ : *none;
 }
 
 const at::Tensor& TensorDict::at(std::string_view path) const {
@@ -96,69 +129,132 @@ const at::Tensor* TensorDict::find(std::string_view path) const {
 bool TensorDict::contains(std::string_view path) const { return keys_->find(path) || keys_->is_subtree(path); }
 
 TensorDict TensorDict::subtree(std::string_view path) const {
-  TORCH_CHECK_INDEX(keys_->is_subtree(path), "TensorDict: no subtree \"", path,
-                    "\" (there are the leaves: ", list_paths(*keys_), ")");
-  TensorDict result(batch_size_);
-  for (const auto& [full_path, value] : leaves()) {
-    if (is_below(full_path, path)) result.set(std::string_view(full_path).substr(path.size() + 1), value);
-  }
-  return result;
+  TensorDict part(batch_size(path));
+  const auto positions = positions_where(*keys_, [&](const std::string& leaf) { return is_below(leaf, path); });
+  part.values_.reserve(positions.size());
+  for (const std::size_t position : positions) part.values_.push_back(values_[position]);
+  part.keys_ = keys_->subset(positions, /*prefix=*/path.size() + 1);
+  if (nested_) part.set_nested(nested_->below(path));
+  part.is_locked_ = is_locked_;
+  return part;
 }
 
 TensorDict TensorDict::map(absl::FunctionRef<at::Tensor(const at::Tensor&)> function) const {
   std::vector<at::Tensor> results;
   results.reserve(size());
   for (const at::Tensor& value : values_) results.push_back(function(value));
-  return TensorDict(keys_, std::move(results), batch_size_);
+  return with_values(std::move(results)).unlocked();
 }
 
+TensorDict TensorDict::subset(const std::vector<std::size_t>& positions) const {
+  TensorDict part(batch_size_);
+  part.values_.reserve(positions.size());
+  for (const std::size_t position : positions) part.values_.push_back(values_[position]);
+  part.keys_ = keys_->subset(positions);
+  if (nested_) {
+    NestedSizes nested = *nested_;
+    nested.keep([&](const std::string& path) { return part.keys_->is_subtree(path); });
+    part.set_nested(std::move(nested));
+  }
+  return part;
+}
+
+TensorDict TensorDict::with_values(std::vector<at::Tensor> values, std::vector<int64_t> batch_size) const {
+  check_values(*keys_, values, batch_size, nested_sizes());
+  TensorDict result(std::move(batch_size));
+  result.keys_ = keys_;
+  result.values_ = std::move(values);
+  result.nested_ = nested_;
+  result.is_locked_ = is_locked_;
+  return result;
+}
+
+TensorDict& TensorDict::lock_() {
+  is_locked_ = true;
+  return *this;
+}
+
+TensorDict& TensorDict::unlock_() {
+  is_locked_ = false;
+  return *this;
+}
+
+TensorDict TensorDict::unlocked() const& {
+  TensorDict copy = *this;
+  copy.unlock_();
+  return copy;
+}
+
+TensorDict TensorDict::unlocked() && { return std::move(unlock_()); }
+
 void TensorDict::set(std::string_view path, at::Tensor value) {
-  check_one(path, value, batch_size_);
+  check_unlocked("set");
+  if (nested_) {
+    check_one(path, value, joined(batch_size_, nested_->at(path)));
+  } else {
+    check_one(path, value, batch_size_);
+  }
   if (const auto position = keys_->find(path)) {
     values_[*position] = std::move(value);
     return;
   }
-  values_.reserve(values_.size() + 1);
+  if (values_.size() == values_.capacity()) values_.reserve(2 * values_.size() + 1);  // so that push_back cannot fail
   editable_keys().insert(path);
   values_.push_back(std::move(value));
 }
 
 void TensorDict::set(std::string_view path, const TensorDict& tree) {
+  check_unlocked("set");
   check_path(path);
   TensorDict changed = *this;
+  if (contains(path)) {
+    TORCH_CHECK_VALUE(!find(path), "TensorDict: \"", path, "\" is a leaf, erase it before a tree is put there");
+    const auto stays = [&](const std::string& leaf) {
+      return !is_below(leaf, path) || tree.find(std::string_view(leaf).substr(path.size() + 1));
+    };
+    changed = subset(positions_where(*keys_, stays));
+  }
+  const std::vector<int64_t> around = joined(batch_size_, nested_sizes().at(parent_path(path)));
+  NestedSizes nested = changed.nested_sizes();
+  nested.keep([&](const std::string& part) { return part != path && !is_below(part, path); });
+  if (!tree.empty() && starts_with(tree.batch_size(), around)) {
+    const auto beyond = at::IntArrayRef(tree.batch_size()).slice(batch_size_.size());
+    nested.set(path, beyond.vec(), tree.nested_sizes());
+  }
+  changed.set_nested(std::move(nested));
   for (const auto& [below, value] : tree.leaves()) changed.set(join_path(path, below), value);
   *this = std::move(changed);
 }
 
 void TensorDict::erase(std::string_view path) {
+  check_unlocked("erase");
   TORCH_CHECK_INDEX(contains(path), "TensorDict: nothing to erase at \"", path, "\" (there are: ", list_paths(*keys_),
                     ")");
-  auto keys = std::make_shared<KeyTable>();
-  std::vector<at::Tensor> values;
-  for (const auto& [leaf_path, value] : leaves()) {
-    if (leaf_path == path || is_below(leaf_path, path)) continue;
-    keys->insert(leaf_path);
-    values.push_back(value);
-  }
-  keys_ = std::move(keys);
-  values_ = std::move(values);
+  const auto stays = [&](const std::string& leaf) { return leaf != path && !is_below(leaf, path); };
+  *this = subset(positions_where(*keys_, stays));
 }
 
 void TensorDict::set_batch_size(std::vector<int64_t> batch_size) {
-  check_values(*keys_, values_, batch_size);
+  check_unlocked("set_batch_size");
+  NestedSizes nested = nested_sizes();
+  nested.follow(batch_size_, batch_size);
+  check_values(*keys_, values_, batch_size, nested);
   batch_size_ = std::move(batch_size);
+  set_nested(std::move(nested));
 }
 
-void TensorDict::set_values(std::vector<at::Tensor> values, std::vector<int64_t> batch_size) {
-  check_values(*keys_, values, batch_size);
-  values_ = std::move(values);
-  batch_size_ = std::move(batch_size);
+void TensorDict::check_unlocked(const char* call) const {
+  TORCH_CHECK(!is_locked_, "TensorDict::", call, ": the tree is locked; unlock_() it, or change a copy: unlocked()");
 }
 
 KeyTable& TensorDict::editable_keys() {
   // A table that nobody else holds may be edited; tables are always created non-const.
   if (keys_.use_count() > 1) keys_ = std::make_shared<KeyTable>(*keys_);
   return const_cast<KeyTable&>(*keys_);
+}
+
+void TensorDict::set_nested(NestedSizes sizes) {
+  nested_ = sizes.empty() ? nullptr : std::make_shared<const NestedSizes>(std::move(sizes));
 }
 
 }  // namespace graft

@@ -7,7 +7,8 @@
 //   td.set("reward", torch::ones({4}));
 //   for (const auto& [path, leaf] : td.leaves()) std::cout << path << leaf.sizes() << '\n';
 //
-// Leaves keep the order in which their paths were first set. It is not for values that are no tensors.
+// Leaves keep the order in which their paths were first set. A part of the tree, named by a path that leaves lie below,
+// exists as long as it has leaves; it may have batch dims beyond the tree's. It is not for values that are no tensors.
 // Python: tensordict.TensorDict.
 #pragma once
 
@@ -25,6 +26,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "tensordict/key_table.h"
+#include "tensordict/nested_sizes.h"
 
 namespace graft {
 
@@ -67,6 +69,13 @@ class TensorDict {
   const std::vector<int64_t>& batch_size() const { return batch_size_; }
   int64_t batch_dims() const { return static_cast<int64_t>(batch_size_.size()); }
 
+  /// Returns the leading dims that the leaves of the part at `path` share: those of the tree, and what the part has
+  /// beyond. \throws c10::IndexError if nothing lies below `path`.
+  std::vector<int64_t> batch_size(std::string_view path) const;
+
+  /// Returns the dims that parts have beyond those of the tree.
+  const NestedSizes& nested_sizes() const;
+
   /// Returns the leaf at `path`. \throws c10::IndexError naming the keys there are, if it is absent.
   const at::Tensor& at(std::string_view path) const;
   const at::Tensor& operator[](std::string_view path) const { return at(path); }
@@ -77,9 +86,14 @@ class TensorDict {
   /// Says whether `path` is a leaf, or a node with leaves below it.
   bool contains(std::string_view path) const;
 
-  /// Returns the part of the tree below `path`, its paths without that prefix; leaves are shared.
+  /// Returns the part of the tree below `path`, its paths without that prefix; leaves are shared. It is locked if the
+  /// tree is.
   /// \throws c10::IndexError if nothing lies below `path`.
   TensorDict subtree(std::string_view path) const;
+
+  /// Returns the tree of the leaves at `positions`, in that order; they are shared. It is not locked. See also
+  /// partition.h, which asks by path.
+  TensorDict subset(const std::vector<std::size_t>& positions) const;
 
   /// Returns a range over the leaves as pairs of path and tensor, in order. The range of a temporary keeps it alive.
   Leaves leaves() const&;
@@ -91,37 +105,56 @@ class TensorDict {
   /// Returns the table of paths, shared with every tree that was made from this one.
   const std::shared_ptr<const KeyTable>& keys() const { return keys_; }
 
-  /// Applies `function` to every leaf, in order; the result has this tree's keys and batch size. See also map.h.
-  /// \throws c10::ValueError listing every new leaf that does not start with the batch size.
+  /// Applies `function` to every leaf, in order; the result has this tree's keys and batch sizes, and is not locked.
+  /// See also map.h.
+  /// \throws c10::ValueError listing every new leaf that does not start with its batch size.
   TensorDict map(absl::FunctionRef<at::Tensor(const at::Tensor&)> function) const;
 
-  // --- Writing. None of these touches the data of a tensor.
+  /// Returns this tree, locked if it is, with other leaves and another batch size: one value per leaf, in order. What
+  /// parts have beyond the batch dims stays.
+  /// \throws c10::ValueError listing every new leaf that does not start with its batch size.
+  TensorDict with_values(std::vector<at::Tensor> values, std::vector<int64_t> batch_size) const;
+  TensorDict with_values(std::vector<at::Tensor> values) const { return with_values(std::move(values), batch_size_); }
+
+  // --- Locks. A lock fixes the keys, the handles and the batch size of this tree; the data of its tensors may change.
+
+  bool is_locked() const { return is_locked_; }
+  TensorDict& lock_();
+  TensorDict& unlock_();
+
+  /// Returns a copy that is not locked; leaves are shared.
+  TensorDict unlocked() const&;
+  TensorDict unlocked() &&;
+
+  // --- Writing. None of these touches the data of a tensor, and each throws c10::Error if the tree is locked.
 
   /// Puts `value` at `path`, replacing a leaf or adding one at the end.
   /// \throws c10::ValueError if the path is malformed or runs into a leaf or a subtree, or if `value` is undefined or
   ///     does not start with the batch size. The tree is then as before.
   void set(std::string_view path, at::Tensor value);
 
-  /// Puts every leaf of `tree` below `path`; leaves that were there and are not in `tree` stay.
+  /// Puts `tree` below `path`, in place of what was there; see also update, which merges. If the batch size of `tree`
+  /// starts with that of the tree around it and goes on, the part keeps it.
   /// \throws c10::ValueError as above; the tree is then as before.
   void set(std::string_view path, const TensorDict& tree);
 
   /// Removes the leaf at `path`, or all leaves below it. \throws c10::IndexError if there is none.
   void erase(std::string_view path);
 
-  /// Replaces the batch size. \throws c10::ValueError listing every leaf that does not start with it.
+  /// Replaces the batch size. Parts that have one of their own keep it, or follow if the new one is longer.
+  /// \throws c10::ValueError listing every leaf that does not start with it.
   void set_batch_size(std::vector<int64_t> batch_size);
 
-  /// Replaces all tensors and the batch size, keeping the paths: one value per leaf, in order.
-  /// \throws c10::ValueError as above; the tree is then as before.
-  void set_values(std::vector<at::Tensor> values, std::vector<int64_t> batch_size);
-
  private:
+  void check_unlocked(const char* call) const;
   KeyTable& editable_keys();
+  void set_nested(NestedSizes sizes);
 
   std::shared_ptr<const KeyTable> keys_;
   std::vector<at::Tensor> values_;
   std::vector<int64_t> batch_size_;
+  std::shared_ptr<const NestedSizes> nested_;  // null if there are none
+  bool is_locked_ = false;
 };
 
 /// The range that TensorDict::leaves returns; valid as long as a tree that has a name is neither destroyed nor changed.

@@ -110,7 +110,7 @@ void set_unbatched(const std::vector<TreePart>& parts, const Tensors& tensors) {
     }
     TensorDict& tree = *std::get<TensorDict*>(part.value);
     const auto end = next + static_cast<std::ptrdiff_t>(tree.size());
-    tree.set_values(Tensors(next, end), /*batch_size=*/{});
+    tree = TensorDict(tree.keys(), Tensors(next, end));
     next = end;
   }
 }

@@ -35,7 +35,7 @@ void replace_values(TensorDict& tree, absl::FunctionRef<Tensor(const Tensor&)> c
   for (std::size_t i = 0; i < tree.size(); ++i) {
     values.push_back(ties[i] < i ? values[ties[i]] : change(tree.values()[i]));
   }
-  tree.set_values(std::move(values), std::move(batch_size));
+  tree = tree.with_values(std::move(values), std::move(batch_size));
 }
 
 // --- Arguments
@@ -263,7 +263,7 @@ void join_part(const std::vector<const TreePart*>& chunks, int64_t dim) {
       batch_size[batch_dim] += std::get<TensorDict*>(part->value)->batch_size()[batch_dim];
     }
   }
-  tree.set_values(std::move(values), std::move(batch_size));
+  tree = tree.with_values(std::move(values), std::move(batch_size));
 }
 
 /// Returns the default generators of the processor and of the devices of the arguments, with their states.

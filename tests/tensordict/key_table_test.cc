@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 
 #include "tests/testing/throws_with.h"
 
@@ -41,6 +42,27 @@ TEST(KeyTableTest, ACopyHasItsOwnIndex) {
   copy.insert("a.c");
   EXPECT_EQ(copy.find("a.b"), 0u);
   EXPECT_EQ(copy.find("a.c"), 1u);
+}
+
+TEST(KeyTableTest, ASubsetHasItsOwnSubtrees) {
+  KeyTable keys;
+  keys.insert("a.b.c"), keys.insert("d.e"), keys.insert("a.f");
+  const auto some = keys.subset({2, 1});
+  EXPECT_EQ(some->path(0), "a.f");
+  EXPECT_EQ(some->find("d.e"), 1u);
+  EXPECT_TRUE(some->is_subtree("a"));
+  EXPECT_FALSE(some->is_subtree("a.b"));
+  EXPECT_EQ(keys.subset({0, 2}, /*prefix=*/2)->path(0), "b.c");
+}
+
+TEST(KeyTableTest, TakesAPathOfTenThousandNames) {
+  std::string path = "a";
+  for (int i = 1; i < 10000; ++i) path += ".a";
+  KeyTable keys;
+  keys.insert(path);
+  EXPECT_EQ(KeyTable(keys).find(path), 0u);
+  EXPECT_TRUE(keys.is_subtree("a.a.a"));
+  EXPECT_THAT([&] { keys.insert("a.a"); }, ThrowsWith<c10::ValueError>("subtree"));
 }
 
 TEST(KeyTableTest, SamePathsLooksPastTheOrder) {

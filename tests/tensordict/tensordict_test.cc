@@ -66,9 +66,14 @@ TEST(TensorDictTest, AFailedSetLeavesTheTreeAsItWas) {
   EXPECT_THAT([&] { td.set("obs", at::zeros({3})); }, ThrowsWith<c10::ValueError>("\"obs\"", "[3]"));
   EXPECT_THAT(
       [&] {
-        td.set("next", TensorDict({{"a", at::zeros({4})}, {"obs.b", at::zeros({4})}}));
+        td.set("next.obs", TensorDict({{"a", at::zeros({4})}}));
       },
-      ThrowsWith<c10::ValueError>("next.obs"));
+      ThrowsWith<c10::ValueError>("\"next.obs\" is a leaf"));
+  EXPECT_THAT(
+      [&] {
+        td.set("next", TensorDict({{"a", at::zeros({4})}, {"b", at::zeros({3})}}));
+      },
+      ThrowsWith<c10::ValueError>("\"next.b\""));
   EXPECT_THAT(td, TensorDictEq(example()));
 }
 
@@ -86,6 +91,86 @@ TEST(TensorDictTest, SetBatchSizeChecksEveryLeaf) {
   EXPECT_EQ(td.batch_dims(), 2);
   EXPECT_THAT([&] { td.set_batch_size({5}); }, ThrowsWith<c10::ValueError>("\"obs\"", "\"next.obs\""));
   EXPECT_EQ(td.batch_dims(), 2);
+}
+
+// --- Parts with batch dims of their own
+
+/// Batch size [4], but [4, 3] in the part "n" and [4, 3, 2] in "n.deep".
+TensorDict nested() {
+  TensorDict td({{"a", at::zeros({4})}}, {4});
+  TensorDict part({{"b", at::arange(24).view({4, 3, 2})}}, {4, 3});
+  part.set("deep", TensorDict({{"c", at::zeros({4, 3, 2})}}, {4, 3, 2}));
+  td.set("n", part);
+  return td;
+}
+
+using Sizes = std::vector<int64_t>;
+
+TEST(NestedBatchSizeTest, APartKeepsItsOwn) {
+  const TensorDict td = nested();
+  EXPECT_EQ(td.batch_size("n"), (Sizes{4, 3}));
+  EXPECT_EQ(td.batch_size("n.deep"), (Sizes{4, 3, 2}));
+  EXPECT_EQ(td.subtree("n").batch_size(), (Sizes{4, 3}));
+  EXPECT_EQ(td.subtree("n").batch_size("deep"), (Sizes{4, 3, 2}));
+  EXPECT_EQ(td.subtree("n.deep").batch_size(), (Sizes{4, 3, 2}));
+  EXPECT_THAT([&] { td.batch_size("a"); }, ThrowsWith<c10::IndexError>("\"a\""));
+}
+
+TEST(NestedBatchSizeTest, BindsEveryLeafOfThePart) {
+  TensorDict td = nested();
+  EXPECT_THAT([&] { td.set("n.late", at::zeros({4, 5})); }, ThrowsWith<c10::ValueError>("\"n.late\"", "[4, 3]"));
+  EXPECT_THAT([&] { td.set("n.deep.late", at::zeros({4, 3})); }, ThrowsWith<c10::ValueError>("[4, 3, 2]"));
+  td.set("n.late", at::zeros({4, 3}));
+  EXPECT_THAT([&] { td.map([](const at::Tensor& leaf) { return leaf.sum(-1, true); }); },
+              ThrowsWith<c10::ValueError>("\"a\"", "\"n.deep.c\": shape [4, 3, 1], expected to start with [4, 3, 2]"));
+}
+
+TEST(NestedBatchSizeTest, EndsWithItsPart) {
+  TensorDict td = nested();
+  td.erase("n");
+  td.set("n.b", at::zeros({4}));
+  EXPECT_EQ(td.batch_size("n"), Sizes{4});
+}
+
+TEST(NestedBatchSizeTest, FollowsALongerOneOfTheTree) {
+  TensorDict td = nested();
+  td.erase("a");
+  td.set_batch_size({4, 3});
+  EXPECT_EQ(td.batch_size("n"), (Sizes{4, 3}));
+  td.set_batch_size({});
+  EXPECT_EQ(td.batch_size("n.deep"), (Sizes{4, 3, 2}));
+}
+
+TEST(NestedBatchSizeTest, ASetPartReplacesAndAShorterOneFollowsTheTree) {
+  TensorDict td = nested();
+  td.set("n", TensorDict({{"x", at::zeros({4, 9})}}));
+  EXPECT_EQ(td.size(), 2u);
+  EXPECT_EQ(td.batch_size("n"), Sizes{4});
+}
+
+// --- Locks
+
+TEST(LockTest, FixesKeysHandlesAndBatchSizeButNotData) {
+  TensorDict td = example().lock_();
+  EXPECT_THAT([&] { td.set("obs", at::zeros({4})); }, ThrowsWith<c10::Error>("set: the tree is locked"));
+  EXPECT_THAT([&] { td.set("part", example()); }, ThrowsWith<c10::Error>("set: the tree is locked"));
+  EXPECT_THAT([&] { td.erase("obs"); }, ThrowsWith<c10::Error>("erase: the tree is locked"));
+  EXPECT_THAT([&] { td.set_batch_size({}); }, ThrowsWith<c10::Error>("set_batch_size: the tree is locked"));
+  EXPECT_THAT(td, TensorDictEq(example()));
+  td["obs"].fill_(1);
+  td.unlock_();
+  td.erase("obs");
+  EXPECT_EQ(td.size(), 1u);
+}
+
+TEST(LockTest, GoesWithPartsAndNewValuesButNotWithWhatIsMadeAnew) {
+  const TensorDict td = example().lock_();
+  EXPECT_TRUE(td.subtree("next").is_locked());
+  EXPECT_TRUE(td.with_values(td.values()).is_locked());
+  EXPECT_FALSE(td.map([](const at::Tensor& leaf) { return leaf; }).is_locked());
+  EXPECT_FALSE(td.subset({0}).is_locked());
+  EXPECT_FALSE(td.unlocked().is_locked());
+  EXPECT_TRUE(td.is_locked());
 }
 
 TEST(TensorDictTest, MapKeepsKeysAndBatchSize) {
