@@ -50,9 +50,13 @@ void RandomChanges::add() {
 
 void RandomChanges::erase(const std::set<HandleId>& written) {
   std::vector<HandleId> entries;
-  for (const HandleId& id : written) {
-    const auto& [module, is_buffer, name] = id;
-    if (module != nullptr && registry_of({module, is_buffer}).contains(name)) entries.push_back(id);
+  for (torch::nn::Module* const module : net_.modules()) {  // not in the order of addresses, which differs by run
+    for (const bool is_buffer : {false, true}) {
+      for (const auto& item : registry_of({module, is_buffer}).items()) {
+        const HandleId id = {module, is_buffer, item.key()};
+        if (written.contains(id)) entries.push_back(id);
+      }
+    }
   }
   if (entries.empty()) return;
   const auto& [module, is_buffer, name] = random_.pick(entries);
