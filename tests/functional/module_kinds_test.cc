@@ -140,14 +140,6 @@ TEST(StateDictKindsTest, KeepsTiesOfTheTree) {
   EXPECT_TRUE(held["0.weight"].is_same(held["1.weight"]));
 }
 
-TEST(StateDictKindsTest, RunsTheHookOfASharedModuleOnce) {
-  const auto net = std::make_shared<SharedImpl>();
-  std::vector<std::string> prefixes;
-  register_load_hook(net->one.ptr(), [&](TensorDict&, const std::string& prefix) { prefixes.push_back(prefix); });
-  to_module(from_module(net), net, kStateDict);
-  EXPECT_EQ(prefixes, std::vector<std::string>{"one."});
-}
-
 TEST(StateDictKindsTest, CountsRenamedLeavesWhateverTheirValues) {
   const Linear net(LinearOptions(2, 2).bias(false));
   register_load_hook(net.ptr(), [](TensorDict& state, const std::string& prefix) {

@@ -1,11 +1,10 @@
-// vmap over parts of arguments, in chunks, over no samples, and what it says of loops.
+// vmap over parts of arguments, in chunks, and over no samples.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,6 @@
 #include "functional/internal/transform_level.h"
 #include "tensordict/structure.h"
 #include "tests/testing/throws_with.h"
-#include "vmap/fallback.h"
 #include "vmap/vmap.h"
 
 struct Sample {
@@ -195,31 +193,6 @@ TEST_F(VmapOptionsTest, MapsOverNoSamplesAndOne) {
     EXPECT_EQ(vmap(f, options)(x, w).sizes(), (std::vector<int64_t>{size}));
     EXPECT_EQ(vmap(grad<1>(f), options)(x, w).sizes(), (std::vector<int64_t>{size, 3, 2}));
   }
-}
-
-// --- Loops
-
-/// It has no rule.
-Tensor log_ndtr(const Tensor& x) { return at::special_log_ndtr(x); }
-
-TEST_F(VmapOptionsTest, ReportsOperatorsThatRunAsLoops) {
-  const Tensor x = random({3, 8});
-  const FallbackReport report;
-  vmap(log_ndtr)(x);
-  vmap(log_ndtr)(x);
-  EXPECT_EQ(report.operators(), (std::map<std::string, int64_t>{{"aten::special_log_ndtr", 2}}));
-  std::ostringstream text;
-  text << report;
-  EXPECT_EQ(text.str(), "aten::special_log_ndtr: 2 times\n");
-}
-
-TEST_F(VmapOptionsTest, MakesLoopsErrorsIfAsked) {
-  const Tensor x = random({3, 8});
-  EXPECT_THAT([&] { vmap(log_ndtr, {.fallback = Fallback::kError})(x); },
-              ThrowsWith<c10::NotImplementedError>("aten::special_log_ndtr has no batching rule"));
-  const FallbackReport report;
-  vmap(log_ndtr)(x);
-  EXPECT_EQ(report.operators().size(), 1);
 }
 
 }  // namespace
