@@ -39,8 +39,9 @@ NestedSizes NestedSizes::below(std::string_view path) const {
 }
 
 void NestedSizes::set(std::string_view path, const std::vector<int64_t>& sizes, const NestedSizes& inner) {
-  insert(std::string(path), sizes);
-  for (const auto& [part, beyond] : inner.parts()) insert(join_path(path, part), joined(sizes, beyond));
+  parts_[std::string(path)] = sizes;
+  for (const auto& [part, beyond] : inner.parts()) parts_[join_path(path, part)] = joined(sizes, beyond);
+  follow({}, {});
 }
 
 void NestedSizes::follow(const std::vector<int64_t>& before, const std::vector<int64_t>& after) {
@@ -54,7 +55,6 @@ void NestedSizes::keep(const std::function<bool(const std::string&)>& is_part) {
 }
 
 void NestedSizes::insert(const std::string& path, std::vector<int64_t> sizes) {
-  parts_.erase(path);
   if (sizes.size() > at(path).size()) parts_[path] = std::move(sizes);
 }
 

@@ -28,7 +28,7 @@ class NestedSizes {
   /// Returns what lies below `path`, as a tree made of that part holds it.
   NestedSizes below(std::string_view path) const;
 
-  /// Gives the part at `path` the dims `sizes`, and to those within it what `inner` says beyond that.
+  /// Gives the part at `path` the dims `sizes`, and those within it what `inner` says beyond that.
   void set(std::string_view path, const std::vector<int64_t>& sizes, const NestedSizes& inner);
 
   /// Moves dims between the tree and its parts: the tree's batch size was `before` and is `after`.
@@ -40,7 +40,7 @@ class NestedSizes {
   friend bool operator==(const NestedSizes& a, const NestedSizes& b) { return a.parts_ == b.parts_; }
 
  private:
-  /// Keeps what says something: more dims than the part around has.
+  /// Adds a part, after those around it, if it has more dims than those.
   void insert(const std::string& path, std::vector<int64_t> sizes);
 
   Parts parts_;

@@ -243,6 +243,18 @@ void TensorDict::set_batch_size(std::vector<int64_t> batch_size) {
   set_nested(std::move(nested));
 }
 
+void TensorDict::set_batch_size(std::string_view path, const std::vector<int64_t>& batch_size) {
+  check_unlocked("set_batch_size");
+  this->batch_size(path);  // throws if there is no such part
+  const std::vector<int64_t> around = joined(batch_size_, nested_sizes().at(parent_path(path)));
+  TORCH_CHECK_VALUE(starts_with(batch_size, around), "TensorDict: batch size ", at::IntArrayRef(batch_size), " for \"",
+                    path, "\", expected to start with that of the tree around it, ", at::IntArrayRef(around));
+  NestedSizes nested = nested_sizes();
+  nested.set(path, at::IntArrayRef(batch_size).slice(batch_size_.size()).vec(), {});
+  check_values(*keys_, values_, batch_size_, nested);
+  set_nested(std::move(nested));
+}
+
 void TensorDict::check_unlocked(const char* call) const {
   TORCH_CHECK(!is_locked_, "TensorDict::", call, ": the tree is locked; unlock_() it, or change a copy: unlocked()");
 }

@@ -145,6 +145,12 @@ class TensorDict {
   /// \throws c10::ValueError listing every leaf that does not start with it.
   void set_batch_size(std::vector<int64_t> batch_size);
 
+  /// Gives the part at `path` a batch size of its own, or takes it back if that is the batch size around it.
+  /// \throws c10::IndexError if nothing lies below `path`.
+  /// \throws c10::ValueError if it does not start with the batch size around it, and listing every leaf of the part
+  ///     that does not start with it.
+  void set_batch_size(std::string_view path, const std::vector<int64_t>& batch_size);
+
  private:
   void check_unlocked(const char* call) const;
   KeyTable& editable_keys();

@@ -148,6 +148,19 @@ TEST(NestedBatchSizeTest, ASetPartReplacesAndAShorterOneFollowsTheTree) {
   EXPECT_EQ(td.batch_size("n"), Sizes{4});
 }
 
+TEST(NestedBatchSizeTest, CanBeSet) {
+  TensorDict td = nested();
+  td.set_batch_size("n", {4});
+  EXPECT_EQ(td.batch_size("n"), Sizes{4});
+  EXPECT_EQ(td.batch_size("n.deep"), (Sizes{4, 3, 2}));
+  td.set_batch_size("n", {4, 3, 2});
+  EXPECT_EQ(td.nested_sizes().parts().size(), 1u);
+  EXPECT_THAT([&] { td.set_batch_size("n", {3}); }, ThrowsWith<c10::ValueError>("[3] for \"n\"", "[4]"));
+  EXPECT_THAT([&] { td.set_batch_size("n", {4, 3, 2, 1}); }, ThrowsWith<c10::ValueError>("\"n.b\"", "\"n.deep.c\""));
+  EXPECT_THAT([&] { td.set_batch_size("a", {4}); }, ThrowsWith<c10::IndexError>("\"a\""));
+  EXPECT_EQ(td.batch_size("n"), (Sizes{4, 3, 2}));
+}
+
 // --- Locks
 
 TEST(LockTest, FixesKeysHandlesAndBatchSizeButNotData) {
