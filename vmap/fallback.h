@@ -50,7 +50,8 @@ class FallbackError : public FallbackHandler {
 
 }  // namespace internal
 
-/// Counts such operators on this thread, as long as it lives, in place of LibTorch's warnings.
+/// Counts such operators on this thread, as long as it lives, in place of LibTorch's warnings. Of several reports the
+/// innermost counts.
 class FallbackReport : private internal::FallbackHandler {
  public:
   /// How often each ran as a loop.
