@@ -12,6 +12,15 @@ namespace {
 
 const char* flag_name(bool requires_grad) { return requires_grad ? "true" : "false"; }
 
+/// Returns the leaf at `path`, or nullptr. It is looked for at `position` first: most trees have one order.
+const at::Tensor* find_near(const TensorDict& tree, const std::string& path, std::size_t position) {
+  if (position < tree.size()) {
+    const std::string& there = tree.keys()->path(position);
+    if (&there == &path || there == path) return &tree.values()[position];
+  }
+  return tree.find(path);
+}
+
 void describe_keys(const TensorDict& got, const TensorDict& expected, std::ostream& lines) {
   if (same_paths(*got.keys(), *expected.keys())) return;
   for (const auto& [path, value] : expected.leaves()) {
@@ -62,8 +71,10 @@ bool all_leaves(const TensorDict& left, const TensorDict& right, Comparison same
 std::string describe_mismatch(const TensorDict& got, const TensorDict& expected, const MismatchOptions& options) {
   std::ostringstream lines;
   describe_keys(got, expected, lines);
-  for (const auto& [path, value] : got.leaves()) {
-    if (const at::Tensor* other = expected.find(path)) describe_leaf(path, value, *other, options, lines);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const std::string& path = got.keys()->path(i);
+    const at::Tensor* other = find_near(expected, path, i);
+    if (other != nullptr) describe_leaf(path, got.values()[i], *other, options, lines);
   }
   return lines.str();
 }
@@ -80,7 +91,9 @@ std::vector<at::Tensor> aligned_values(std::string_view call, const TensorDict& 
   check_same_keys(call, reference, tree);
   std::vector<at::Tensor> values;
   values.reserve(tree.size());
-  for (const auto& [path, unused] : reference.leaves()) values.push_back(tree.at(path));
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    values.push_back(*find_near(tree, reference.keys()->path(i), i));
+  }
   return values;
 }
 
