@@ -11,8 +11,8 @@
 
 #include "functional/internal/module_registry.h"
 #include "functional/module_state.h"
+#include "tensordict/join.h"
 #include "tensordict/nested_key.h"
-#include "tensordict/shape.h"
 #include "tensordict/structure.h"
 #include "tensordict/ties.h"
 

@@ -7,7 +7,7 @@
 
 #include "functional/grad.h"
 #include "functional/internal/transform_level.h"
-#include "tensordict/shape.h"
+#include "tensordict/join.h"
 #include "tensordict/structure.h"
 #include "tests/testing/throws_with.h"
 #include "vmap/vmap.h"

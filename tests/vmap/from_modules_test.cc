@@ -10,7 +10,7 @@
 #include "functional/module_state.h"
 #include "functional/tensordict_params.h"
 #include "functional/to_module.h"
-#include "tensordict/shape.h"
+#include "tensordict/join.h"
 #include "tests/testing/nets.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
