@@ -1,6 +1,7 @@
 #include "tensordict/pointwise.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/functorch/TensorWrapper.h>
@@ -8,7 +9,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/cleanup/cleanup.h"
+#include "tensordict/ternary.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
 
@@ -69,7 +74,7 @@ TEST(PointwiseTest, InPlaceOperatorsChangeTheSharedData) {
 
 TEST(PointwiseTest, AnInPlaceOperatorThatCannotWorkChangesNothing) {
   TensorDict td = tree(6, 8);
-  const TensorDict wrong({{"a", at::ones({2, 3})}, {"b", at::ones({5})}});
+  const TensorDict wrong({{"a", at::ones({3})}, {"b", at::ones({5})}});
   EXPECT_THAT([&] { td += wrong; }, ThrowsWith<c10::ValueError>("operator+=", "\"b\": shape [5]", "[2]"));
   EXPECT_THAT(td, TensorDictEq(tree(6, 8)));
 }
@@ -81,8 +86,31 @@ TEST(PointwiseTest, GradientsFlow) {
   EXPECT_TRUE(x.grad().equal(at::full({2}, 4.)));
 }
 
-TEST(PointwiseTest, LerpGoesFromStartToEnd) {
-  EXPECT_THAT(lerp(tree(0, 10), tree(4, 20), 0.25), TensorDictNear(tree(1, 12.5), 1e-6));
+TEST(PointwiseTest, TensorsStandOnBothSides) {
+  const at::Tensor factors = at::tensor({1., 2.}, at::kFloat);
+  const TensorDict td = tree(6, 8);
+  const at::Tensor wide = factors.view({2, 1});
+  EXPECT_THAT(td * factors, TensorDictEq(TensorDict({{"a", td["a"] * wide}, {"b", td["b"] * factors}}, {2})));
+  EXPECT_THAT(factors * td, TensorDictEq(td * factors));
+  EXPECT_THAT(factors + td, TensorDictEq(td + factors));
+  EXPECT_THAT(factors - td, TensorDictEq(TensorDict({{"a", wide - td["a"]}, {"b", factors - td["b"]}}, {2})));
+  EXPECT_THAT(factors / td, TensorDictEq(TensorDict({{"a", wide / td["a"]}, {"b", factors / td["b"]}}, {2})));
+}
+
+TEST(PointwiseTest, AnOperatorOnAnEmptyTreeIsEmpty) {
+  TensorDict empty(std::vector<int64_t>{3});
+  EXPECT_TRUE((empty + empty * 2 - at::ones({3})).empty());
+  empty += empty;
+  EXPECT_EQ((empty * at::ones({2, 1})).batch_size(), (std::vector<int64_t>{2, 3}));
+}
+
+TEST(PointwiseTest, ResultsAreLockedIfTheTreeIs) {
+  TensorDict td = tree(6, 8);
+  EXPECT_FALSE((td + td).is_locked());
+  td.lock_();
+  EXPECT_TRUE((td + td).is_locked());
+  EXPECT_TRUE((-td).is_locked());
+  td += 1;  // a lock leaves the data free
 }
 
 /// Computes something with every kind of operator.
