@@ -1,0 +1,107 @@
+#include "tensordict/autograd.h"
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstddef>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace graft {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// The outputs that have a gradient, each with what it is multiplied by: undefined for single numbers.
+struct Roots {
+  Tensors outputs;
+  Tensors factors;
+};
+
+void describe_factor(const std::string& path, const at::Tensor& output, const at::Tensor* factor,
+                     std::ostream& problems) {
+  if (!factor && output.numel() == 1) return;
+  if (!factor) {
+    problems << "\n  output \"" << path << "\": shape " << output.sizes()
+             << ", expected a single number or an entry in grad_outputs";
+  } else if (factor->sizes() != output.sizes()) {
+    problems << "\n  grad_outputs \"" << path << "\": shape " << factor->sizes() << ", expected " << output.sizes();
+  }
+}
+
+Roots roots_of(const TensorDict& outputs, const TensorDict* grad_outputs, std::ostream& problems) {
+  Roots roots;
+  for (const auto& [path, output] : outputs.leaves()) {
+    if (!output.requires_grad()) continue;
+    const at::Tensor* factor = grad_outputs ? grad_outputs->find(path) : nullptr;
+    describe_factor(path, output, factor, problems);
+    roots.outputs.push_back(output);
+    roots.factors.push_back(factor ? *factor : at::Tensor());
+  }
+  return roots;
+}
+
+void describe_inputs(const TensorDict& inputs, std::ostream& problems) {
+  for (const auto& [path, input] : inputs.leaves()) {
+    if (!input.requires_grad()) problems << "\n  input \"" << path << "\": does not require grad";
+  }
+}
+
+void throw_if_any(const char* call, const std::ostringstream& problems) {
+  const std::string text = problems.str();
+  TORCH_CHECK_VALUE(text.empty(), call, ": these leaves do not fit:", text);
+}
+
+/// Replaces the gradients that are undefined, or throws and lists their inputs.
+void replace_undefined(const TensorDict& inputs, bool by_zeros, Tensors& gradients) {
+  std::ostringstream unused;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined()) continue;
+    if (by_zeros) {
+      gradients[i] = at::zeros_like(inputs.values()[i]);
+    } else {
+      unused << "\n  \"" << inputs.keys()->path(i) << '"';
+    }
+  }
+  const std::string text = unused.str();
+  TORCH_CHECK_VALUE(text.empty(),
+                    "gradients: the outputs do not depend on these inputs (materialize_grads gives zeros):", text);
+}
+
+}  // namespace
+
+TensorDict gradients(const TensorDict& outputs, const TensorDict& inputs, const GradientsOptions& options) {
+  std::ostringstream problems;
+  const Roots roots = roots_of(outputs, options.grad_outputs, problems);
+  describe_inputs(inputs, problems);
+  throw_if_any("gradients", problems);
+  Tensors result(inputs.size());
+  if (!inputs.empty() && !roots.outputs.empty()) {
+    result = torch::autograd::grad(roots.outputs, inputs.values(), roots.factors, options.retain_graph,
+                                   options.create_graph, /*allow_unused=*/true);
+  }
+  replace_undefined(inputs, options.materialize_grads, result);
+  return inputs.with_values(std::move(result)).unlocked();
+}
+
+TensorDict gradients(const at::Tensor& output, const TensorDict& inputs, const GradientsOptions& options) {
+  TORCH_CHECK_VALUE(options.grad_outputs == nullptr, "gradients: grad_outputs are for a tree of outputs");
+  return gradients(TensorDict({{"output", output}}), inputs, options);
+}
+
+void backward(const TensorDict& outputs, const BackwardOptions& options) {
+  std::ostringstream problems;
+  const Roots roots = roots_of(outputs, options.grad_outputs, problems);
+  if (options.inputs) describe_inputs(*options.inputs, problems);
+  throw_if_any("backward", problems);
+  TORCH_CHECK_VALUE(!roots.outputs.empty(), "backward: no leaf of the outputs requires grad");
+  if (options.inputs && options.inputs->empty()) return;
+  torch::autograd::backward(roots.outputs, roots.factors, options.retain_graph, options.create_graph,
+                            options.inputs ? options.inputs->values() : Tensors());
+}
+
+}  // namespace graft

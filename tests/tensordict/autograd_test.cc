@@ -1,0 +1,100 @@
+#include "tensordict/autograd.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/tensordict_matchers.h"
+#include "tests/testing/throws_with.h"
+
+namespace graft {
+namespace {
+
+using testing::TensorDictEq;
+using testing::TensorDictNear;
+using testing::ThrowsWith;
+
+at::Tensor leaf(double value) { return at::full({2}, value, at::kDouble).requires_grad_(); }
+
+TensorDict inputs() { return TensorDict({{"x", leaf(3)}, {"n.y", leaf(5)}}, {2}); }
+
+TensorDict expected(double x, double y) {
+  return TensorDict({{"x", at::full({2}, x, at::kDouble)}, {"n.y", at::full({2}, y, at::kDouble)}}, {2});
+}
+
+TEST(GradientsTest, AreThoseOfTheSumOfAllOutputs) {
+  const TensorDict in = inputs();
+  const TensorDict losses(
+      {{"product", (in["x"] * in["n.y"]).sum()}, {"square", in["x"].square().sum()}, {"constant", at::ones({4})}});
+  EXPECT_THAT(gradients(losses, in, {.retain_graph = true}), TensorDictEq(expected(5 + 6, 3)));
+  EXPECT_THAT(gradients(losses["product"], in), TensorDictEq(expected(5, 3)));
+  EXPECT_FALSE(in["x"].grad().defined());
+}
+
+TEST(GradientsTest, OutputsAreMultipliedByTheirFactors) {
+  const TensorDict in = inputs();
+  const TensorDict out({{"a", in["x"] * in["n.y"]}, {"b", in["x"].sum()}});
+  const TensorDict factors({{"other", at::ones({7})}, {"a", at::tensor({2., 2.})}});
+  EXPECT_THAT(gradients(out, in, {.grad_outputs = &factors}), TensorDictEq(expected(10 + 1, 6)));
+}
+
+TEST(GradientsTest, CanBeDifferentiatedAgain) {
+  const TensorDict in = inputs();
+  const at::Tensor loss = (in["x"].pow(3) * in["n.y"]).sum();
+  const TensorDict first = gradients(loss, in, {.create_graph = true});
+  EXPECT_THAT(gradients(first["x"].sum(), in), TensorDictEq(expected(6 * 3 * 5, 3 * 9)));
+}
+
+TEST(GradientsTest, AnInputUnderTwoNamesGetsItsWholeGradientTwice) {
+  const at::Tensor x = leaf(3);
+  const TensorDict tied({{"a", x}, {"b", x}});
+  const TensorDict got = gradients((tied["a"] * tied["b"]).sum(), tied);
+  EXPECT_TRUE(got["a"].equal(at::full({2}, 6., at::kDouble)));
+  EXPECT_TRUE(got["b"].equal(got["a"]));
+}
+
+TEST(GradientsTest, LeavesThatDoNotFitAreListed) {
+  const TensorDict in({{"x", leaf(3)}, {"plain", at::ones({2})}, {"whole", at::ones({2}, at::kLong)}});
+  const TensorDict out({{"a", in["x"] * 2}, {"b", in["x"] * 3}, {"c", in["x"] * 4}});
+  const TensorDict factors({{"a", at::ones({2})}, {"b", at::ones({3})}});
+  EXPECT_THAT([&] { gradients(out, in, {.grad_outputs = &factors}); },
+              ThrowsWith<c10::ValueError>("gradients", "input \"plain\"", "input \"whole\"",
+                                          "grad_outputs \"b\": shape [3], expected [2]", "output \"c\": shape [2]"));
+}
+
+TEST(GradientsTest, InputsThatTheOutputsDoNotDependOnAreListedOrGiveZeros) {
+  const TensorDict in({{"x", leaf(3)}, {"n.y", leaf(5)}, {"z", leaf(1)}});
+  const auto loss = [&] { return in["x"].sum(); };
+  EXPECT_THAT([&] { gradients(loss(), in); }, ThrowsWith<c10::ValueError>("depend", "\"n.y\"", "\"z\""));
+  const TensorDict got = gradients(loss(), in, {.materialize_grads = true});
+  EXPECT_TRUE(got["x"].equal(at::ones({2}, at::kDouble)));
+  EXPECT_TRUE(got["z"].equal(at::zeros({2}, at::kDouble)));
+  EXPECT_TRUE(gradients(at::ones({}), in, {.materialize_grads = true})["x"].equal(got["z"]));
+  EXPECT_TRUE(gradients(loss(), TensorDict()).empty());
+}
+
+TEST(BackwardTest, AddsToTheGradientsOfTheLeaves) {
+  const TensorDict in = inputs();
+  backward(TensorDict({{"a", in["x"].sum()}, {"b", (in["x"] * in["n.y"]).sum()}, {"constant", at::ones({3})}}));
+  EXPECT_TRUE(in["x"].grad().equal(at::full({2}, 6., at::kDouble)));
+  EXPECT_TRUE(in["n.y"].grad().equal(at::full({2}, 3., at::kDouble)));
+  const TensorDict factors({{"a", at::tensor({1., 2.})}});
+  const TensorDict only_x({{"x", in["x"]}});
+  backward(TensorDict({{"a", in["x"] * in["n.y"]}}), {.grad_outputs = &factors, .inputs = &only_x});
+  EXPECT_TRUE(in["x"].grad().equal(at::tensor({11., 16.})));
+  EXPECT_TRUE(in["n.y"].grad().equal(at::full({2}, 3., at::kDouble)));
+}
+
+TEST(BackwardTest, OutputsThatDoNotFitAreListedAndNothingIsAdded) {
+  const TensorDict in = inputs();
+  const TensorDict out({{"a", in["x"] * 2}, {"b", in["x"].sum()}, {"n.c", in["x"] * 3}});
+  EXPECT_THAT([&] { backward(out); },
+              ThrowsWith<c10::ValueError>("backward", "output \"a\": shape [2]", "output \"n.c\": shape [2]"));
+  EXPECT_THAT([&] { backward(TensorDict({{"a", at::ones({})}})); }, ThrowsWith<c10::ValueError>("backward", "no leaf"));
+  EXPECT_FALSE(in["x"].grad().defined());
+}
+
+}  // namespace
+}  // namespace graft
