@@ -49,6 +49,17 @@ void check_values(const KeyTable& keys, const std::vector<at::Tensor>& values, a
   throw_if_any(problems);
 }
 
+/// Checks the dims of parts against the keys and against those of the parts around.
+void check_nested(const KeyTable& keys, const NestedSizes& nested) {
+  for (const auto& [part, sizes] : nested.parts()) {
+    TORCH_CHECK_VALUE(keys.is_subtree(part), "TensorDict: batch dims for \"", part, "\", below which there is no leaf");
+    const std::vector<int64_t>& around = nested.at(parent_path(part));
+    TORCH_CHECK_VALUE(starts_with(sizes, around), "TensorDict: the part \"", part, "\" has batch dims ",
+                      at::IntArrayRef(sizes), " beyond the tree, expected to start with those of the part around it, ",
+                      at::IntArrayRef(around));
+  }
+}
+
 void check_one(std::string_view path, const at::Tensor& value, at::IntArrayRef batch_size) {
   if (value.defined() && starts_with(value.sizes(), batch_size)) return;
   std::ostringstream problems;
@@ -97,9 +108,11 @@ TensorDict::TensorDict(const std::vector<std::pair<std::string, at::Tensor>>& le
 }
 
 TensorDict::TensorDict(std::shared_ptr<const KeyTable> keys, std::vector<at::Tensor> values,
-                       std::vector<int64_t> batch_size)
+                       std::vector<int64_t> batch_size, NestedSizes nested)
     : keys_(std::move(keys)), values_(std::move(values)), batch_size_(std::move(batch_size)) {
-  check_values(*keys_, values_, batch_size_, {});
+  check_nested(*keys_, nested);
+  check_values(*keys_, values_, batch_size_, nested);
+  set_nested(std::move(nested));
 }
 
 std::vector<int64_t> TensorDict::batch_size(std::string_view path) const {

@@ -55,9 +55,11 @@ class TensorDict {
                       std::vector<int64_t> batch_size = {});
 
   /// Makes a tree with the keys of `keys` and one value per key, without copying the table.
-  /// \throws c10::ValueError as above.
-  TensorDict(std::shared_ptr<const KeyTable> keys, std::vector<at::Tensor> values,
-             std::vector<int64_t> batch_size = {});
+  /// \param nested the dims that parts have beyond `batch_size`.
+  /// \throws c10::ValueError as above, and if `nested` names what is no part, or gives a part within another dims that
+  ///     do not start with those of the other.
+  TensorDict(std::shared_ptr<const KeyTable> keys, std::vector<at::Tensor> values, std::vector<int64_t> batch_size = {},
+             NestedSizes nested = {});
 
   // --- Reading
 
