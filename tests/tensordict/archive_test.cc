@@ -4,10 +4,12 @@
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/serialization/pickle.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "tests/testing/temporary_folder.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
 
@@ -17,22 +19,13 @@ namespace {
 using testing::TensorDictEq;
 using testing::ThrowsWith;
 
-/// Gives each test an empty folder.
 class ArchiveTest : public ::testing::Test {
  protected:
-  ArchiveTest() {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::path(::testing::TempDir()) / (std::string("archive_") + test->name());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~ArchiveTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string file() const { return folder_ / "tree.pt"; }
-  std::size_t files() const { return std::distance(std::filesystem::directory_iterator(folder_), {}); }
+  std::string file() const { return folder_.path() / "tree.pt"; }
+  std::size_t files() const { return testing::names_in(folder_.path()).size(); }
 
  private:
-  std::filesystem::path folder_;
+  testing::TemporaryFolder folder_;
 };
 
 TensorDict example() {
@@ -48,6 +41,39 @@ TEST_F(ArchiveTest, LoadReturnsWhatWasSaved) {
   EXPECT_TRUE(back["a.b"].requires_grad());
   EXPECT_FALSE(back["none"].requires_grad());
   EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(ArchiveTest, PartsKeepTheirBatchSizes) {
+  TensorDict td = example();
+  td.set("part", TensorDict({{"w", at::rand({2, 3})}, {"deep.w", at::rand({2, 3, 4})}}, {2, 3}));
+  td.set("part.deep", TensorDict({{"w", at::rand({2, 3, 4})}}, {2, 3, 4}));
+  save(td, file());
+  const TensorDict back = load(file());
+  EXPECT_THAT(back, TensorDictEq(td));
+  EXPECT_EQ(back.batch_size("part"), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(back.batch_size("part.deep"), (std::vector<int64_t>{2, 3, 4}));
+  EXPECT_EQ(back.batch_size("a"), std::vector<int64_t>{2});
+}
+
+TEST_F(ArchiveTest, FilesWithoutBatchSizesOfPartsAreReadToo) {
+  using c10::ivalue::Tuple;
+  const at::Tensor x = at::rand({2, 3}).requires_grad_();
+  const at::IValue leaves = Tuple::create(at::IValue(Tuple::create("a.x", x)), at::IValue(Tuple::create("y", x)));
+  const at::IValue batch_size = Tuple::create(int64_t{2});
+  const std::vector<char> bytes =
+      torch::jit::pickle_save(Tuple::create("graft.TensorDict", int64_t{1}, batch_size, leaves));
+  testing::write_file(file(), std::string(bytes.begin(), bytes.end()));
+  const TensorDict back = load(file());
+  EXPECT_THAT(back, TensorDictEq(TensorDict({{"a.x", x}, {"y", x}}, {2})));
+  EXPECT_TRUE(back["y"].requires_grad());
+}
+
+TEST_F(ArchiveTest, TiesStay) {
+  const at::Tensor w = at::zeros({3});
+  save(TensorDict({{"a", w}, {"b", w}}), file());
+  const TensorDict back = load(file());
+  back["a"].fill_(1);
+  EXPECT_TRUE(at::equal(back["b"], at::ones({3})));
 }
 
 TEST_F(ArchiveTest, AnEmptyTreeCanBeSaved) {

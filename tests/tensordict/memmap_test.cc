@@ -189,9 +189,9 @@ TEST_F(MemmapTest, NamesThatAreNotEncodedAreFoundToo) {
   EXPECT_THAT(load_memmap(folder()), TensorDictEq(td));
 }
 
-TEST_F(MemmapTest, DepthIsNotLimitedByTheCallStackOrThePath) {
-  std::string path = "a";
-  for (int i = 0; i < 2999; ++i) path += ".a";
+TEST_F(MemmapTest, DepthIsNotLimitedByOpenFilesOrTheLengthOfPaths) {
+  std::string path = "names";
+  for (int i = 0; i < 1100; ++i) path += ".names";
   const TensorDict td({{path, at::ones({2})}, {"b", at::zeros({2})}}, {2});
   EXPECT_THAT(memmap(td, folder()), TensorDictEq(td));
   EXPECT_THAT(load_memmap(folder()), TensorDictEq(td));
