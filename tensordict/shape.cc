@@ -135,10 +135,6 @@ TensorDict atleast_1d(const TensorDict& tree) { return atleast(tree, 1); }
 TensorDict atleast_2d(const TensorDict& tree) { return atleast(tree, 2); }
 TensorDict atleast_3d(const TensorDict& tree) { return atleast(tree, 3); }
 
-TensorDict contiguous(const TensorDict& tree) {
-  return tree.map([](const at::Tensor& value) { return value.contiguous(); });
-}
-
 TensorDict permute(const TensorDict& tree, at::IntArrayRef dims) {
   const std::vector<int64_t> order = wrap_dims("permute", dims, tree);
   TORCH_CHECK_VALUE(dims.size() == tree.batch_size().size(), "permute: dims ", dims, ", expected all ",

@@ -51,9 +51,6 @@ TensorDict atleast_1d(const TensorDict& tree);
 TensorDict atleast_2d(const TensorDict& tree);
 TensorDict atleast_3d(const TensorDict& tree);
 
-/// Returns leaves that are laid out without gaps; those that are already are shared. The result is not locked.
-TensorDict contiguous(const TensorDict& tree);
-
 // --- Another order of dims. Leaves are views.
 
 /// Puts batch dim `dims[i]` at place `i`; all batch dims have to be named. (Python takes fewer and ignores them.)

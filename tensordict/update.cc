@@ -117,7 +117,7 @@ at::Tensor setdefault(TensorDict& tree, std::string_view path, at::Tensor otherw
 }
 
 void rename_key(TensorDict& tree, std::string_view from, std::string_view to) {
-  TORCH_CHECK_VALUE(!tree.contains(to), "rename_key: there is something at \"", to, "\" already");
+  TORCH_CHECK_VALUE(from == to || !tree.contains(to), "rename_key: there is something at \"", to, "\" already");
   TensorDict changed = tree;
   if (const at::Tensor* leaf = tree.find(from)) {
     changed.erase(from);

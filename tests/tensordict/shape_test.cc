@@ -173,7 +173,6 @@ std::vector<Case> cases() {
       {"rot90 twice", [](Tree t) { return rot90(t, 2); }, [](Batch t) { return t.rot90(2); }},
       {"atleast_1d", [](Tree t) { return atleast_1d(t); }, [](Batch t) { return t; }},
       {"atleast_3d", [](Tree t) { return atleast_3d(t); }, [](Batch t) { return t.unsqueeze(0); }},
-      {"contiguous", [](Tree t) { return contiguous(transpose(t, 0, 1)); }, [](Batch t) { return t.transpose(0, 1); }},
       {"pad",
        [](Tree t) {
          return pad(t, {1, 0, 0, 2}, 7);
@@ -279,11 +278,11 @@ TEST(ShapeTest, ATreeWithoutBatchDimsGetsSome) {
                    }}});
 }
 
-TEST(ShapeTest, LocksPassOnExceptToCopiesByContiguousAndPad) {
+TEST(ShapeTest, LocksPassOnExceptToCopiesByPad) {
   TensorDict locked = trees_of_batch({2, 3}).front().second;
   locked.lock_();
   for (const Case& each : cases()) {
-    const bool is_copy = each.name == "contiguous" || each.name.starts_with("pad") || each.name == "crop";
+    const bool is_copy = each.name.starts_with("pad") || each.name == "crop";
     EXPECT_EQ(each.on_tree(locked).is_locked(), !is_copy) << each.name;
   }
 }
@@ -294,7 +293,7 @@ TEST(ShapeTest, ViewsShareMemory) {
   for (const TensorDict& result :
        {view(tree, {6}), reshape(tree, {6}), flatten(tree), unflatten(tree, 0, {2, 1}), unsqueeze(tree, 1),
         squeeze(unsqueeze(tree, 1)), permute(tree, {1, 0}), transpose(tree, 0, 1), movedim(tree, 0, 1),
-        expand(tree, {4, 2, 3}), atleast_3d(tree), contiguous(tree)}) {
+        expand(tree, {4, 2, 3}), atleast_3d(tree)}) {
     EXPECT_EQ(result["a"].data_ptr(), leaf.data_ptr());
   }
   EXPECT_NE(repeat(tree, {1, 1})["a"].data_ptr(), leaf.data_ptr());
