@@ -14,6 +14,8 @@
 #include "functional/functional_call.h"
 #include "functional/grad.h"
 #include "functional/module_state.h"
+#include "tensordict/clip.h"
+#include "tensordict/global_reduce.h"
 #include "tensordict/tensordict.h"
 #include "vmap/vmap.h"
 
@@ -29,13 +31,6 @@ constexpr double kClip = 1.0;
 Sequential make_net() {
   return Sequential(Unflatten(UnflattenOptions(1, {1, 8, 8})), Conv2d(Conv2dOptions(1, 8, 3).padding(1)), ReLU(),
                     MaxPool2d(2), Conv2d(Conv2dOptions(8, 16, 3).padding(1)), ReLU(), Flatten(), Linear(16 * 16, 10));
-}
-
-/// Leaves [n, ...] -> [n]
-Tensor norms_of(const TensorDict& gradients) {
-  Tensor squares = torch::zeros({kSamples});
-  for (const auto& [path, leaf] : gradients.leaves()) squares = squares + leaf.flatten(1).square().sum(1);
-  return squares.sqrt();
 }
 
 }  // namespace
@@ -55,13 +50,12 @@ int main(int argc, char** argv) {
     return torch::cross_entropy_loss(graft::functional_call(net, p, image.unsqueeze(0)), label.unsqueeze(0));
   };
   const TensorDict gradients = graft::vmap(graft::grad(loss), {.in_dims = {std::nullopt, 0, 0}})(params, x, y);
-  const Tensor norms = norms_of(gradients);
-  const Tensor factors = (kClip / norms).clamp_max(1);
+  const Tensor norms = graft::global_norm(gradients, /*batch_dims=*/1);
   std::cout << "norms from " << norms.min().item<float>() << " to " << norms.max().item<float>() << ", "
-            << (factors < 1).sum().item<int64_t>() << " of " << kSamples << " clipped to " << kClip << '\n';
-  for (const auto& [path, leaf] : gradients.leaves()) {
-    const Tensor clipped = torch::einsum("n,n...->...", {factors, leaf});
-    std::cout << std::left << std::setw(10) << path << " norm of the clipped sum " << clipped.norm().item<float>()
+            << (norms > kClip).sum().item<int64_t>() << " of " << kSamples << " clipped to " << kClip << '\n';
+  const TensorDict clipped = graft::clip_by_global_norm(gradients, kClip, {.batch_dims = 1});
+  for (const auto& [path, leaf] : clipped.leaves()) {
+    std::cout << std::left << std::setw(10) << path << " norm of the clipped sum " << leaf.sum(0).norm().item<float>()
               << '\n';
   }
 

@@ -9,6 +9,8 @@
 #include "functional/functional_call.h"
 #include "functional/grad.h"
 #include "functional/tensordict_params.h"
+#include "tensordict/autograd.h"
+#include "tensordict/global_reduce.h"
 #include "tensordict/join.h"
 #include "tensordict/leafwise.h"
 #include "tests/semantics/modules.h"
@@ -54,16 +56,7 @@ Tensor random_input() { return torch::randn({5, 3}, torch::kDouble); }
 /// The gradient of `loss` by autograd; its graph allows another.
 TensorDict autograd_gradients(const TensorDict& tree, const std::function<Tensor(const TensorDict&)>& loss) {
   const TensorDict leaves = requires_grad_(clone(detach(tree)));
-  return TensorDict(leaves.keys(), torch::autograd::grad({loss(leaves)}, leaves.values(), {}, {}, true, true));
-}
-
-Tensor dot(const TensorDict& left, const TensorDict& right) {
-  Tensor sum;
-  for (const auto& [path, leaf] : left.leaves()) {
-    const Tensor product = (leaf * right.at(path)).sum();
-    sum = sum.defined() ? sum + product : product;
-  }
-  return sum;
+  return gradients(loss(leaves), leaves, {.create_graph = true});
 }
 
 /// A level of forward mode, for the time of a block.
@@ -245,8 +238,7 @@ void second_derivatives_equal_autograd() {
   const auto gradient = grad([&](const TensorDict& leaves) { return loss_with(leaves, *module, x); });
   const auto slope = [&](const TensorDict& leaves) { return dot(gradient(leaves), direction); };
   const auto expected = autograd_gradients(tree, [&](const TensorDict& leaves) {
-    const auto first = torch::autograd::grad({plain_loss(leaves, x)}, leaves.values(), {}, {}, true, true);
-    return dot(TensorDict(leaves.keys(), first), direction);
+    return dot(gradients(plain_loss(leaves, x), leaves, {.create_graph = true}), direction);
   });
   EXPECT_THAT(grad(slope)(tree), TensorDictNear(detach(expected), 1e-12));
 
@@ -273,8 +265,8 @@ void a_step_of_an_inner_loop_is_differentiated() {
   };
   const Tensor swapped = meta_loss([&](const TensorDict& leaves) { return loss_with(leaves, *module, x); });
   const Tensor plain = meta_loss([&](const TensorDict& leaves) { return plain_loss(leaves, x); });
-  const TensorDict got(start.keys(), torch::autograd::grad({swapped}, start.values()));
-  const TensorDict expected(start.keys(), torch::autograd::grad({plain}, start.values()));
+  const TensorDict got = gradients(swapped, start);
+  const TensorDict expected = gradients(plain, start);
   EXPECT_THAT(got, TensorDictNear(expected, 1e-12));
 }
 

@@ -15,9 +15,11 @@
 #include "functional/slots.h"
 #include "functional/tensordict_params.h"
 #include "functional/to_module.h"
+#include "tensordict/autograd.h"
 #include "tensordict/join.h"
 #include "tensordict/leafwise.h"
 #include "tensordict/map.h"
+#include "tensordict/pointwise.h"
 #include "tensordict/ties.h"
 #include "tests/testing/module_snapshot.h"
 #include "tests/testing/numbers.h"
@@ -57,9 +59,7 @@ Linear linear(int64_t in, int64_t out, bool bias) {
 
 /// Returns p - rate * gradient for each leaf.
 TensorDict stepped(const TensorDict& params, const Tensor& loss, double rate, bool second_order = true) {
-  const TensorDict gradients(params.keys(), torch::autograd::grad({loss}, params.values(), {}, /*retain_graph=*/true,
-                                                                  /*create_graph=*/second_order));
-  return zip_map(params, gradients, [&](const Tensor& p, const Tensor& g) { return p - g * rate; });
+  return params - rate * gradients(loss, params, {.retain_graph = true, .create_graph = second_order});
 }
 
 // --- Tied weights
@@ -307,9 +307,7 @@ TEST(LstmTest, RunsOnTheGivenWeights) {
   const Tensor batch = x.view({3, 1, 1});
   const Tensor last = std::get<0>(functional_call(lstm, params, batch))[-1][0][0];
   EXPECT_NEAR(last.item<double>(), h.item<double>(), 1e-14);
-  const TensorDict expected(params.keys(), torch::autograd::grad({h}, params.values()));
-  EXPECT_THAT(TensorDict(params.keys(), torch::autograd::grad({last}, params.values())),
-              TensorDictNear(expected, 1e-14));
+  EXPECT_THAT(gradients(last, params), TensorDictNear(gradients(h, params), 1e-14));
   EXPECT_EQ(std::get<0>(lstm->forward(batch)).abs().max().item<double>(), 0);
 }
 

@@ -21,6 +21,8 @@
 #include "functional/slots.h"
 #include "functional/tensordict_params.h"
 #include "functional/to_module.h"
+#include "tensordict/autograd.h"
+#include "tensordict/global_reduce.h"
 #include "vmap/vmap.h"
 
 namespace graft::testing {
@@ -227,12 +229,6 @@ TensorDict second_differences(const Loss& f, const TensorDict& at, const TensorD
       kStep);
 }
 
-Tensor dot(const TensorDict& left, const TensorDict& right) {
-  Tensor sum = torch::zeros({}, torch::kDouble);
-  for (std::size_t i = 0; i < left.size(); ++i) sum = sum + (left.values()[i] * right.values()[i]).sum();
-  return sum;
-}
-
 void expect_near(const TensorDict& got, const TensorDict& expected, double tolerance = 1e-7) {
   ASSERT_EQ(got.size(), expected.size());
   for (const auto& [path, value] : expected.leaves()) {
@@ -250,12 +246,6 @@ TensorDict with_grad(const TensorDict& leaves) {
 Tensor inputs() {
   torch::manual_seed(3);
   return torch::randn({2, 3}, torch::kDouble);
-}
-
-TensorDict gradients_of(const Tensor& loss, const TensorDict& leaves, bool create_graph) {
-  const auto gradients = torch::autograd::grad({loss}, leaves.values(), {}, /*retain_graph=*/true, create_graph);
-  std::size_t next = 0;
-  return leaves.map([&](const Tensor&) { return gradients[next++]; });
 }
 
 auto loss_in(const Mechanism& mechanism) {
@@ -276,7 +266,7 @@ void by_backward(const Mechanism& mechanism) {
 void by_autograd(const Mechanism& mechanism) {
   const Tensor x = inputs();
   const TensorDict leaves = with_grad(mechanism.leaves);
-  const TensorDict gradients = gradients_of(loss_of(mechanism.forward, leaves, x), leaves, /*create_graph=*/false);
+  const TensorDict gradients = graft::gradients(loss_of(mechanism.forward, leaves, x), leaves);
   expect_near(gradients, differences(plain_loss(mechanism, x), leaves));
 }
 
@@ -285,7 +275,7 @@ void by_autograd_beyond_leaves(const Mechanism& mechanism) {
   const Tensor x = inputs();
   const TensorDict roots = with_grad(mechanism.leaves);
   const auto leaves_of = [](const TensorDict& tree) { return tree.map([](const Tensor& root) { return root.sin(); }); };
-  const TensorDict gradients = gradients_of(loss_of(mechanism.forward, leaves_of(roots), x), roots, false);
+  const TensorDict gradients = graft::gradients(loss_of(mechanism.forward, leaves_of(roots), x), roots);
   const Loss plain = plain_loss(mechanism, x);
   expect_near(gradients, differences([&](const TensorDict& tree) { return plain(leaves_of(tree)); }, roots));
 }
@@ -324,7 +314,7 @@ void by_backward_through_vmap(const Mechanism& mechanism) {
   });
   const auto forward = [&](const TensorDict& leaves, const Tensor& all) { return mechanism.forward(leaves, all); };
   const Tensor y = vmap(forward, {.in_dims = {0, std::nullopt}})(stacked, x);
-  const TensorDict gradients = gradients_of(y.square().sum(), stacked, /*create_graph=*/false);
+  const TensorDict gradients = graft::gradients(y.square().sum(), stacked);
   for (int64_t member = 0; member < 2; ++member) {
     const auto select = [&](const TensorDict& tree) {
       return tree.map([&](const Tensor& leaf) { return leaf.detach()[member].contiguous(); });
@@ -356,8 +346,8 @@ void by_autograd_twice(const Mechanism& mechanism) {
   const Tensor x = inputs();
   const TensorDict along = directions(mechanism.leaves);
   const TensorDict leaves = with_grad(mechanism.leaves);
-  const TensorDict gradients = gradients_of(loss_of(mechanism.forward, leaves, x), leaves, /*create_graph=*/true);
-  const TensorDict second = gradients_of(dot(gradients, along), leaves, /*create_graph=*/false);
+  const TensorDict first = gradients(loss_of(mechanism.forward, leaves, x), leaves, {.create_graph = true});
+  const TensorDict second = gradients(dot(first, along), leaves);
   expect_near(second, second_differences(plain_loss(mechanism, x), leaves, along), 1e-4);
 }
 
@@ -435,11 +425,11 @@ std::string refusal(const std::string& mechanism, const std::string& way) {
   if (mechanism == "GuardInPlace") {  // values alone, which are gone when the guard ends
     if (transforms) return "inplace is not possible inside";
     if (way == "Duals") return "a copy in place would lose";
-    return way == "Backward" ? "modified by an inplace operation" : "not have been used in the graph";
+    return way == "Backward" ? "modified by an inplace operation" : "do not depend on these inputs";
   }
   if (mechanism == "GuardWithLoad") {  // values alone, as the option says
     if (transforms || way == "Duals") return "an archive, which cannot hold";
-    return way == "Backward" ? "no gradient has reached a leaf" : "not have been used in the graph";
+    return way == "Backward" ? "no gradient has reached a leaf" : "do not depend on these inputs";
   }
   return "";
 }

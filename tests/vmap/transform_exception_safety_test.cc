@@ -5,6 +5,7 @@
 #include "functional/functional_call.h"
 #include "functional/grad.h"
 #include "functional/to_module.h"
+#include "tensordict/global_reduce.h"
 #include "tests/testing/module_snapshot.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/vmap/failed_call.h"
@@ -19,12 +20,6 @@ using Hook = std::function<void()>;
 const VmapOptions kOverSamples{.in_dims = {std::nullopt, 0}};
 
 [[noreturn]] void throw_user() { throw std::runtime_error("user"); }
-
-Tensor sum_of_squares(const TensorDict& tree) {
-  Tensor sum = torch::zeros({}, torch::kDouble);
-  for (const Tensor& value : tree.values()) sum = sum + value.square().sum();
-  return sum;
-}
 
 /// A nest of transforms around a loss; `after_inner` runs in the outer function, if there are two.
 struct Nest {
@@ -65,7 +60,7 @@ const Nest kNests[] = {
        const auto outer = [&](const TensorDict& p, const Tensor& samples) {
          const TensorDict gradient = grad(loss)(p, samples);
          after_inner();
-         return sum_of_squares(gradient);
+         return dot(gradient, gradient);
        };
        return grad(outer)(params, x);
      }},
@@ -74,7 +69,7 @@ const Nest kNests[] = {
        const auto outer = [&](const TensorDict& p, const Tensor& sample) {
          const TensorDict gradient = grad(loss)(p, sample);
          after_inner();
-         return sum_of_squares(gradient);
+         return dot(gradient, gradient);
        };
        return vmap(grad(outer), kOverSamples)(params, x);
      }},
@@ -278,7 +273,8 @@ void run_backward_through_grad(World& world) {
   const c10::InferenceMode no_inference(false);
   const TensorDict params = world.params().map([](const Tensor& leaf) { return leaf.clone().set_requires_grad(true); });
   const auto loss = [&](const TensorDict& p, const Tensor& x) { return loss_of(world.module(), p, x); };
-  ThrowsBackward::apply(sum_of_squares(grad(loss)(params, world.x()))).backward();
+  const TensorDict gradient = grad(loss)(params, world.x());
+  ThrowsBackward::apply(dot(gradient, gradient)).backward();
 }
 
 std::vector<Stage> others() {
