@@ -2,7 +2,7 @@
 
 #include <ATen/Functions.h>
 
-#include "tensordict/for_all_leaves.h"
+#include "tensordict/internal/for_all_leaves.h"
 
 namespace graft {
 namespace {

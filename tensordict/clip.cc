@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "tensordict/for_all_leaves.h"
 #include "tensordict/global_reduce.h"
+#include "tensordict/internal/for_all_leaves.h"
 #include "tensordict/ties.h"
 
 namespace graft {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "tensordict/dtypes.h"
-#include "tensordict/for_all_leaves.h"
+#include "tensordict/internal/dtypes.h"
+#include "tensordict/internal/for_all_leaves.h"
 #include "tensordict/structure.h"
 
 namespace graft {

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "tensordict/batch_dims.h"
+#include "tensordict/internal/batch_dims.h"
+#include "tensordict/internal/transformed.h"
 #include "tensordict/nested_key.h"
 #include "tensordict/structure.h"
-#include "tensordict/transformed.h"
 
 namespace graft {
 namespace {

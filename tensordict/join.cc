@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/functional/function_ref.h"
-#include "tensordict/batch_dims.h"
-#include "tensordict/members.h"
+#include "tensordict/internal/batch_dims.h"
+#include "tensordict/internal/members.h"
 #include "tensordict/structure.h"
 
 namespace graft {

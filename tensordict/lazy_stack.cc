@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "tensordict/internal/write_check.h"
 #include "tensordict/join.h"
 #include "tensordict/partition.h"
-#include "tensordict/write_check.h"
 
 namespace graft {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "tensordict/dtypes.h"
-#include "tensordict/for_all_leaves.h"
+#include "tensordict/internal/dtypes.h"
+#include "tensordict/internal/for_all_leaves.h"
 #include "tensordict/operand.h"
 #include "tensordict/ties.h"
 

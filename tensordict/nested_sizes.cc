@@ -3,15 +3,13 @@
 #include <iterator>
 #include <utility>
 
+#include "tensordict/internal/sizes.h"
 #include "tensordict/nested_key.h"
 
 namespace graft {
 namespace {
 
-std::vector<int64_t> joined(std::vector<int64_t> front, const std::vector<int64_t>& back) {
-  front.insert(front.end(), back.begin(), back.end());
-  return front;
-}
+using internal::joined;
 
 std::vector<int64_t> without_first(const std::vector<int64_t>& sizes, std::size_t dims) {
   return dims < sizes.size() ? std::vector<int64_t>(sizes.begin() + static_cast<std::ptrdiff_t>(dims), sizes.end())

@@ -10,8 +10,8 @@
 #include <sstream>
 #include <string>
 
+#include "tensordict/internal/transformed.h"
 #include "tensordict/structure.h"
-#include "tensordict/transformed.h"
 
 namespace graft::internal {
 namespace {

@@ -8,8 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "tensordict/internal/sizes.h"
+
 namespace graft {
 namespace {
+
+using internal::joined;
 
 void check_one_kind(const TensorDict& tree) {
   std::ostringstream problems;
@@ -26,12 +30,6 @@ void check_one_kind(const TensorDict& tree) {
 /// Returns the dims that a leaf has beyond the batch dims.
 at::IntArrayRef rest_of(const at::Tensor& leaf, const TensorDict& tree) {
   return leaf.sizes().slice(tree.batch_dims());
-}
-
-std::vector<int64_t> joined(at::IntArrayRef front, at::IntArrayRef back) {
-  std::vector<int64_t> sizes = front.vec();
-  sizes.insert(sizes.end(), back.begin(), back.end());
-  return sizes;
 }
 
 /// Returns a view, even where the rows are not next to each other, which view refuses and reshape copies.

@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "tensordict/batch_dims.h"
+#include "tensordict/internal/batch_dims.h"
+#include "tensordict/internal/members.h"
 #include "tensordict/join.h"
-#include "tensordict/members.h"
 #include "tensordict/shape.h"
 
 namespace graft {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tensordict/outline.h"
+#include "tensordict/internal/outline.h"
 #include "tensordict/summary.h"
 
 namespace graft {

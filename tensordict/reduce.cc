@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
-#include "tensordict/dtypes.h"
-#include "tensordict/for_all_leaves.h"
 #include "tensordict/global_reduce.h"
+#include "tensordict/internal/dtypes.h"
+#include "tensordict/internal/for_all_leaves.h"
 
 namespace graft {
 namespace {

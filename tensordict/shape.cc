@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensordict/batch_dims.h"
+#include "tensordict/internal/batch_dims.h"
 
 namespace graft {
 namespace {

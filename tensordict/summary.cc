@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensordict/outline.h"
+#include "tensordict/internal/outline.h"
 #include "tensordict/ties.h"
 
 namespace graft {

@@ -4,14 +4,14 @@
 
 #include <sstream>
 
+#include "tensordict/internal/sizes.h"
 #include "tensordict/nested_key.h"
 
 namespace graft {
 namespace {
 
-bool starts_with(at::IntArrayRef sizes, at::IntArrayRef prefix) {
-  return sizes.size() >= prefix.size() && sizes.slice(0, prefix.size()).equals(prefix);
-}
+using internal::joined;
+using internal::starts_with;
 
 /// Appends a line to `problems` if `value` cannot be a leaf of a tree with this batch size.
 void check_leaf(const std::string& path, const at::Tensor& value, at::IntArrayRef batch_size,
@@ -26,12 +26,6 @@ void check_leaf(const std::string& path, const at::Tensor& value, at::IntArrayRe
 void throw_if_any(const std::ostringstream& problems) {
   const std::string text = problems.str();
   TORCH_CHECK_VALUE(text.empty(), "TensorDict: these leaves do not fit:", text);
-}
-
-std::vector<int64_t> joined(at::IntArrayRef front, at::IntArrayRef back) {
-  std::vector<int64_t> sizes = front.vec();
-  sizes.insert(sizes.end(), back.begin(), back.end());
-  return sizes;
 }
 
 void check_values(const KeyTable& keys, const std::vector<at::Tensor>& values, at::IntArrayRef batch_size,

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "tensordict/for_all_leaves.h"
+#include "tensordict/internal/for_all_leaves.h"
 
 namespace graft {
 namespace {

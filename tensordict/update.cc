@@ -6,9 +6,9 @@
 #include <sstream>
 #include <utility>
 
+#include "tensordict/internal/write_check.h"
 #include "tensordict/leafwise.h"
 #include "tensordict/partition.h"
-#include "tensordict/write_check.h"
 
 namespace graft {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/base/attributes.h"
 #include "absl/functional/function_ref.h"
 #include "functional/internal/swap_plan.h"
-#include "tensordict/transformed.h"
+#include "tensordict/internal/transformed.h"
 
 namespace graft::internal {
 

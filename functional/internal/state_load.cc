@@ -17,9 +17,9 @@
 #include "functional/internal/saved_state.h"
 #include "functional/load_hooks.h"
 #include "functional/module_state.h"
+#include "tensordict/internal/transformed.h"
 #include "tensordict/nested_key.h"
 #include "tensordict/ties.h"
-#include "tensordict/transformed.h"
 
 namespace graft::internal {
 namespace {

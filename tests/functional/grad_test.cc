@@ -8,7 +8,7 @@
 
 #include <stdexcept>
 
-#include "tensordict/transformed.h"
+#include "tensordict/internal/transformed.h"
 
 namespace graft {
 namespace {

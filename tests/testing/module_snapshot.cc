@@ -13,7 +13,7 @@
 #include "functional/internal/module_registry.h"
 #include "functional/internal/module_slots.h"
 #include "functional/internal/transform_level.h"
-#include "tensordict/transformed.h"
+#include "tensordict/internal/transformed.h"
 
 namespace graft::testing {
 namespace {

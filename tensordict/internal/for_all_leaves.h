@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <vector>
 
+#include "tensordict/internal/transformed.h"
 #include "tensordict/operand.h"
 #include "tensordict/tensordict.h"
-#include "tensordict/transformed.h"
 
 namespace graft::internal {
 

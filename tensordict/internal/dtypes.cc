@@ -1,4 +1,4 @@
-#include "tensordict/dtypes.h"
+#include "tensordict/internal/dtypes.h"
 
 #include <c10/util/Exception.h>
 

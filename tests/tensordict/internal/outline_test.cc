@@ -1,4 +1,4 @@
-#include "tensordict/outline.h"
+#include "tensordict/internal/outline.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "tensordict/members.h"
+#include "tensordict/internal/members.h"
 
 #include <c10/util/Exception.h>
 

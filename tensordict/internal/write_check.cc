@@ -1,4 +1,4 @@
-#include "tensordict/write_check.h"
+#include "tensordict/internal/write_check.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "tensordict/transformed.h"
+#include "tensordict/internal/transformed.h"
 
 namespace graft::internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "tensordict/transformed.h"
+#include "tensordict/internal/transformed.h"
 
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "tensordict/internal/sizes.h"
 #include "tensordict/tensordict.h"
 
 namespace graft::internal {
@@ -17,8 +18,6 @@ int64_t wrap_dim(std::string_view call, int64_t dim, int64_t places);
 
 /// The same for several dims of `tree`. \throws c10::ValueError also if one is given twice.
 std::vector<int64_t> wrap_dims(std::string_view call, at::IntArrayRef dims, const TensorDict& tree);
-
-std::vector<int64_t> joined(at::IntArrayRef front, at::IntArrayRef back);
 
 /// Returns the dims that a leaf has beyond `batch_dims`.
 inline at::IntArrayRef own_sizes(const at::Tensor& leaf, int64_t batch_dims) { return leaf.sizes().slice(batch_dims); }

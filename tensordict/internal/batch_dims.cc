@@ -1,4 +1,4 @@
-#include "tensordict/batch_dims.h"
+#include "tensordict/internal/batch_dims.h"
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
@@ -24,14 +24,6 @@ std::vector<int64_t> wrap_dims(std::string_view call, at::IntArrayRef dims, cons
     seen[wrapped.back()] = true;
   }
   return wrapped;
-}
-
-std::vector<int64_t> joined(at::IntArrayRef front, at::IntArrayRef back) {
-  std::vector<int64_t> sizes;
-  sizes.reserve(front.size() + back.size());
-  sizes.insert(sizes.end(), front.begin(), front.end());
-  sizes.insert(sizes.end(), back.begin(), back.end());
-  return sizes;
 }
 
 at::Tensor batch_sample(const TensorDict& tree) { return at::zeros({}, at::kBool).expand(tree.batch_size()); }

@@ -1,4 +1,4 @@
-#include "tensordict/outline.h"
+#include "tensordict/internal/outline.h"
 
 #include <string_view>
 #include <utility>
