@@ -63,6 +63,12 @@ def trees():
         "dots": TensorDict({"a.b": torch.tensor([1, 2]), "a": {"c": torch.tensor([3, 4]), "d.e": torch.tensor([5, 6])}}, [2]),
         "empty parts": TensorDict({"x": torch.ones(2), "none": TensorDict({}, [2, 7]), "n": {"none": {}}}, [2]),
         "no leaves": TensorDict({}, [4]),
+        "many kinds": TensorDict({
+            "e": torch.zeros(2, 0, 3, dtype=torch.long), "b": torch.tensor([True, False]),
+            "h": torch.tensor([1.5, -2.0], dtype=torch.bfloat16), "c": torch.tensor([1 + 2j, 0]),
+            "t": torch.arange(6.0).view(3, 2).t(), "x": base[:, ::2],
+            "n": TensorDict({"q": torch.zeros(2, 1, 0), "k/l": torch.tensor([7, 8]),
+                             "i8": torch.tensor([-1, 127], dtype=torch.int8)}, [2])}, [2]),
         "names of dims": TensorDict({"x": torch.ones(2, 3)}, [2, 3], names=["time", None]),
         "parameters": TensorDict({"p": TensorDictParams(TensorDict({"w": torch.ones(2)}))}),
         "requires grad": TensorDict({"w": torch.ones(2, requires_grad=True)}),

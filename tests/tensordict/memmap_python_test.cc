@@ -83,7 +83,7 @@ TEST(MemmapPythonTest, FoldersOfPythonLoadAsTheyDoThere) {
     expect_equal(load_memmap(temporary.path(), {.read_only = true}), folder);
     ++loaded;
   }
-  EXPECT_EQ(loaded, 12);
+  EXPECT_EQ(loaded, 13);
 }
 
 TEST(MemmapPythonTest, WhatGraftWritesIsWhatPythonWrites) {
