@@ -81,6 +81,7 @@ TensorDict from_pickle(const Pickle& pickle) {
       nested.set(pair[0].text(), pair[1].sizes(), {});
     }
   }
+  internal::restore_ties(values);
   return TensorDict(std::move(keys), std::move(values), fields[2].sizes(), std::move(nested));
 }
 

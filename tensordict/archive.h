@@ -17,18 +17,18 @@
 namespace graft {
 
 /// Writes keys, batch sizes and leaves to `file`. Dtypes, devices and requires_grad are kept; a leaf that has a
-/// gradient history becomes one that has none. Leaves that share a storage still do when they are loaded; of another
-/// leaf that is a view, only the part that it shows is written. Data is written without a copy of the whole.
+/// gradient history becomes one that has none. Leaves that share a storage still do when they are loaded, and are one
+/// tensor if they show the same; of another leaf that is a view, only the part that it shows is written. Data is
+/// written without a copy of the whole.
 ///
 /// The file appears whole or not at all: it is written aside in the same folder, then renamed over an old `file`.
 /// \throws c10::ValueError listing every leaf that has no data of its own (sparse, meta, inside vmap or grad), or a
-/// dtype
-///     that torch.save does not have.
+///     dtype that torch.save does not have.
 /// \throws c10::Error naming the file if it cannot be written; an old `file` is then as before.
 void save(const TensorDict& tree, const std::string& file);
 
 /// Reads what `save` wrote, with this release of Graft or an earlier one. The tree is not locked.
-/// \throws c10::Error naming the file if it cannot be read, is cut off, or is no file of `save`.
+/// \throws c10::Error naming the file if it cannot be read, is no file of `save`, or is damaged, as checksums tell.
 TensorDict load(const std::string& file);
 
 }  // namespace graft

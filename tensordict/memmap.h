@@ -36,12 +36,14 @@ struct MemmapOptions {
 /// The folder is new or as before, whole, whatever happens: it is written aside, at a name that starts with "folder.",
 /// and put in place by one renaming, which a power failure does not undo; if the process is killed meanwhile, what lies
 /// aside stays. An old folder is replaced, nothing of it is kept. Leaves that are mapped from it stay usable, and may
-/// be among those to be saved, but their files are gone. Python: td.memmap(folder, copy_existing=True, atomic=True).
+/// be among those to be saved, but their files are gone.
+/// A file system that cannot exchange two names has no `folder` for the moment between two renamings.
+/// Python: `td.memmap(folder, copy_existing=True, atomic=True)`.
 /// \throws c10::ValueError listing every leaf that cannot be written: one without data of its own (sparse, meta, inside
 ///     vmap or grad), of a dtype that the format does not have, or with a name in its path that meta.json has for
 ///     itself ("shape", "device", "_type") or that is not UTF-8.
-/// \throws c10::Error naming `folder` if it cannot be written, or holds anything that is no tree: what is then as
-/// before.
+/// \throws c10::Error naming `folder` if it cannot be written, or holds anything that is no tree; it is then
+///     as before.
 TensorDict memmap(const TensorDict& tree, const std::string& folder, const MemmapOptions& options = {});
 
 /// The same with zeros in the place of the leaves' values, of which nothing is read. The file system sets the room

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstddef>
+#include <memory>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -21,7 +22,8 @@ TensorDict from_dict(const Pickle& pickle) {
   const PickledValue& root = pickle.values[pickle.root];
   TORCH_CHECK(root.kind == Kind::kDict, "expected a dict of tensors, found ", internal::describe(root));
   std::ostringstream problems;
-  std::vector<std::pair<std::string, at::Tensor>> leaves;
+  auto keys = std::make_shared<KeyTable>();
+  std::vector<at::Tensor> values;
   for (std::size_t i = 0; i < root.items.size(); i += 2) {
     const PickledValue& key = pickle.values[root.items[i]];
     const PickledValue& value = pickle.values[root.items[i + 1]];
@@ -30,12 +32,14 @@ TensorDict from_dict(const Pickle& pickle) {
     } else if (value.kind != Kind::kTensor) {
       problems << "\n  \"" << key.text << "\": " << internal::describe(value) << ", expected a tensor";
     } else {
-      leaves.emplace_back(key.text, value.tensor);
+      keys->insert(key.text);
+      values.push_back(value.tensor);
     }
   }
   const std::string text = problems.str();
   TORCH_CHECK(text.empty(), "these entries are no tensors with names:", text);
-  return TensorDict(leaves);
+  internal::restore_ties(values);
+  return TensorDict(std::move(keys), std::move(values));
 }
 
 }  // namespace

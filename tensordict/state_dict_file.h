@@ -19,16 +19,16 @@ namespace graft {
 ///
 /// The file appears whole or not at all: it is written aside in the same folder, then renamed over an old `file`.
 /// \throws c10::ValueError listing every leaf that has no data of its own (sparse, meta, inside vmap or grad), or a
-/// dtype
-///     that torch.save does not have.
+///     dtype that torch.save does not have.
 /// \throws c10::Error naming the file if it cannot be written; an old `file` is then as before.
 void save_state_dict(const TensorDict& tree, const std::string& file);
 
 /// Reads a dict of tensors that save_state_dict or torch.save wrote, into a tree without batch dims. Names with dots
-/// are paths. Tensors that share a storage in the file share it here; parameters are tensors that require grad. Nothing
-/// that the file names is called or run.
-/// \throws c10::Error naming the file if it cannot be read or is damaged, is no dict of torch.save's zip format (the
-///     default since torch 1.6), or if a value is no tensor or a name no path: every such key is listed.
+/// are paths. Tensors that share a storage in the file share it here, and are one tensor if they show the same;
+/// parameters are tensors that require grad. Nothing that the file names is called or run.
+/// \throws c10::Error naming the file if it cannot be read, is damaged, or is no dict in torch.save's zip format (the
+///     default since torch 1.6), if a name is no path, or if values are no tensors, which are listed by key. Checksums
+///     tell damage, unless the file was written without.
 TensorDict load_state_dict(const std::string& file);
 
 }  // namespace graft

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <caffe2/serialize/inline_container.h>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "tensordict/internal/replaced_file.h"
+#include "tensordict/internal/zip_checksums.h"
 
 namespace graft::internal {
 namespace {
@@ -35,10 +37,45 @@ at::Tensor compact(const at::Tensor& value) {
   return value.detach().resolve_conj().resolve_neg().clone().requires_grad_(value.requires_grad());
 }
 
+bool shows_the_same(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type() && a.requires_grad() == b.requires_grad();
+}
+
+/// The entries of a file, with what tells damage.
+class Records {
+ public:
+  explicit Records(const std::string& file)
+      : file_size_(std::filesystem::file_size(file)), checksums_(read_zip_checksums(file)), reader_(file) {}
+
+  bool has(const std::string& name) { return reader_.hasRecord(name); }
+
+  std::pair<at::DataPtr, std::size_t> read(const std::string& name) {
+    const std::size_t size = reader_.getRecordSize(name);
+    TORCH_CHECK(size <= file_size_, "\"", name, "\" is longer than the file");
+    auto [data, count] = reader_.getRecord(name);
+    TORCH_CHECK(count == size, "\"", name, "\" is cut off");
+    const uint32_t expected = checksum(name);
+    TORCH_CHECK(expected == 0 || expected == crc32(data.get(), size), "\"", name, "\" is damaged: another checksum");
+    return {std::move(data), size};
+  }
+
+ private:
+  /// Returns the checksum of an entry; the reader leaves out the name of the archive, which stands before each name.
+  uint32_t checksum(const std::string& name) const {
+    const auto found = checksums_.find(name);
+    return found == checksums_.end() ? 0 : found->second;
+  }
+
+  std::size_t file_size_;
+  absl::flat_hash_map<std::string, uint32_t> checksums_;
+  PyTorchStreamReader reader_;
+};
+
 /// Reads the storages of a file, each once.
 class Storages {
  public:
-  Storages(PyTorchStreamReader& reader, std::size_t file_size) : reader_(reader), file_size_(file_size) {}
+  explicit Storages(Records& records) : records_(records) {}
 
   c10::Storage operator()(const std::string& key, const std::string& device) {
     const auto found = storages_.find(key);
@@ -50,26 +87,14 @@ class Storages {
 
  private:
   c10::Storage read(const std::string& key, const std::string& device) {
-    auto [data, size] = read_record(reader_, "data/" + key, file_size_);
+    auto [data, size] = records_.read("data/" + key);
     const c10::Storage storage(c10::Storage::use_byte_size_t(), size, std::move(data));
     if (device == "cpu") return storage;
     const at::Tensor bytes = at::empty({0}, at::kByte).set_(storage);
     return bytes.to(at::Device(device)).storage();
   }
 
- public:
-  static std::pair<at::DataPtr, std::size_t> read_record(PyTorchStreamReader& reader, const std::string& name,
-                                                         std::size_t file_size) {
-    const std::size_t size = reader.getRecordSize(name);
-    TORCH_CHECK(size <= file_size, "\"", name, "\" is longer than the file");
-    auto [data, read] = reader.getRecord(name);
-    TORCH_CHECK(read == size, "\"", name, "\" is cut off");
-    return {std::move(data), size};
-  }
-
- private:
-  PyTorchStreamReader& reader_;
-  std::size_t file_size_;
+  Records& records_;
   absl::flat_hash_map<std::string, c10::Storage> storages_;
 };
 
@@ -135,17 +160,30 @@ void TorchFileWriter::write(const std::string& file, const std::string& pickle) 
 }
 
 Pickle read_torch_file(const std::string& file) {
-  const std::size_t file_size = std::filesystem::file_size(file);
-  PyTorchStreamReader reader(file);
-  if (reader.hasRecord("byteorder")) {
-    const auto [data, size] = Storages::read_record(reader, "byteorder", file_size);
-    TORCH_CHECK(std::string_view(static_cast<const char*>(data.get()), size) == "little",
-                "the byte order is not little");
+  Records records(file);
+  if (records.has("byteorder")) {
+    const auto [data, size] = records.read("byteorder");
+    const std::string_view order(static_cast<const char*>(data.get()), size);
+    TORCH_CHECK(order == "little", "the byte order is not little");
   }
-  const auto [data, size] = Storages::read_record(reader, "data.pkl", file_size);
-  Storages storages(reader, file_size);
+  const auto [data, size] = records.read("data.pkl");
+  Storages storages(records);
   return read_pickle({static_cast<const char*>(data.get()), size},
                      [&](const std::string& key, const std::string& device) { return storages(key, device); });
+}
+
+void restore_ties(std::vector<at::Tensor>& tensors) {
+  absl::flat_hash_map<const c10::StorageImpl*, std::vector<std::size_t>> known;  // different ones of each storage
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    std::vector<std::size_t>& others = known[tensors[i].storage().unsafeGetStorageImpl()];
+    const auto same = std::find_if(others.begin(), others.end(),
+                                   [&](std::size_t other) { return shows_the_same(tensors[i], tensors[other]); });
+    if (same == others.end()) {
+      others.push_back(i);
+    } else {
+      tensors[i] = tensors[*same];
+    }
+  }
 }
 
 TensorDict with_file_named(std::string_view call, const std::string& file, absl::FunctionRef<TensorDict()> read) {

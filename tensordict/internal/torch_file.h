@@ -41,6 +41,10 @@ class TorchFileWriter {
 /// \throws c10::Error if it is no such file or damaged; see with_file_named.
 Pickle read_torch_file(const std::string& file);
 
+/// Makes tensors that show the same data in the same way one tensor: files say which storage a tensor has, not which
+/// tensors were one. See ties.h.
+void restore_ties(std::vector<at::Tensor>& tensors);
+
 /// Calls `read`. \throws c10::Error starting with `call` and naming `file` in the place of any exception of `read`.
 TensorDict with_file_named(std::string_view call, const std::string& file, absl::FunctionRef<TensorDict()> read);
 

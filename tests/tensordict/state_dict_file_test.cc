@@ -91,6 +91,8 @@ TEST_F(StateDictFileTest, TiesAndSharedStoragesStay) {
   EXPECT_THAT(back, TensorDictEq(td));
   back["a"].fill_(5);
   for (const char* path : {"b", "rows", "tail"}) EXPECT_TRUE(back[path].eq(5).all().item<bool>()) << path;
+  EXPECT_TRUE(back["a"].is_same(back["b"]));
+  EXPECT_FALSE(back["a"].is_same(back["rows"]));
   EXPECT_TRUE(back["alone"].eq(0).all().item<bool>());
 }
 
