@@ -5,20 +5,14 @@
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/modules/linear.h>
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "functional/functional_call.h"
-#include "functional/grad.h"
-#include "functional/module_state.h"
-#include "functional/to_module.h"
 #include "tensordict/join.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
-#include "vmap/vmap.h"
 
 namespace graft {
 namespace {
@@ -101,42 +95,6 @@ TEST(LazyStackTest, TakesMembersOfItsBatchSizeOnly) {
   EXPECT_THAT([] { LazyStack({}); }, ThrowsWith<c10::ValueError>("no trees"));
   EXPECT_THAT([] { LazyStack({member(1)}, 2); }, ThrowsWith<c10::IndexError>("dim=2"));
   EXPECT_THAT([] { LazyStack({member(1), TensorDict()}); }, ThrowsWith<c10::ValueError>("batch size []"));
-}
-
-// --- Members that are modules' own parameters
-
-class LazyModulesTest : public ::testing::Test {
- protected:
-  const std::vector<torch::nn::Linear> nets_ = {torch::nn::Linear(3, 2), torch::nn::Linear(3, 2)};
-  const at::Tensor x_ = at::rand({5, 3});
-};
-
-TEST_F(LazyModulesTest, InsideVmapGradientsReachEveryModule) {
-  const LazyStack states({from_module(nets_[0]), from_module(nets_[1])});
-  const auto forward = [&](const TensorDict& p, const at::Tensor& x) { return functional_call(nets_[0], p, x); };
-  const at::Tensor all = vmap(forward, {.in_dims = {0, std::nullopt}})(states.stack(), x_);
-  for (std::size_t i = 0; i < nets_.size(); ++i) {
-    EXPECT_TRUE(all[static_cast<int64_t>(i)].allclose(torch::nn::Linear(nets_[i])->forward(x_)));
-  }
-  all.square().sum().backward();
-  for (torch::nn::Linear net : nets_) {
-    const at::Tensor gradient = net->weight.grad().clone();
-    net->zero_grad();
-    net->forward(x_).square().sum().backward();
-    EXPECT_TRUE(gradient.allclose(net->weight.grad()));
-  }
-}
-
-TEST_F(LazyModulesTest, OutsideVmapAStackOrAMemberGoesIntoAModule) {
-  const LazyStack states({from_module(nets_[0]), from_module(nets_[1])});
-  torch::nn::Linear net(3, 2);
-  {
-    const ToModuleGuard guard(states[1], net);
-    EXPECT_TRUE(net->weight.is_same(nets_[1]->weight));
-    EXPECT_TRUE(net->forward(x_).equal(torch::nn::Linear(nets_[1])->forward(x_)));
-  }
-  const ToModuleGuard guard(states.stack(), net, {.check_shapes = false});
-  EXPECT_EQ(net->weight.sizes(), (Sizes{2, 2, 3}));
 }
 
 }  // namespace
