@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "tensordict/nested_key.h"
 
 namespace graft {
@@ -73,14 +74,13 @@ void check_none(const char* call, const std::vector<std::string>& absent) {
   TORCH_CHECK_INDEX(absent.empty(), call, ": the tree does not have these paths:", problems.str());
 }
 
-std::vector<TensorDict> split(const char* call, const TensorDict& tree,
-                              const std::vector<std::vector<std::string>>& lists, Absent absent) {
+/// Returns the positions of each list, and last of the leaves that none names.
+std::vector<Positions> positions_of(const char* call, const TensorDict& tree,
+                                    absl::Span<const std::vector<std::string>> lists, Absent absent) {
   PathLists table(tree);
   for (std::size_t i = 0; i < lists.size(); ++i) table.add(lists[i], i);
   if (absent == Absent::kError) check_none(call, table.absent());
-  std::vector<TensorDict> parts;
-  for (const Positions& positions : table.positions(lists.size())) parts.push_back(tree.subset(positions));
-  return parts;
+  return table.positions(lists.size());
 }
 
 /// Adds the leaves and parts of `tree` to `result`, or describes why not.
@@ -117,16 +117,20 @@ TensorDict renamed(const char* call, const TensorDict& tree, Rename rename) {
 }  // namespace
 
 TensorDict select(const TensorDict& tree, const std::vector<std::string>& paths, Absent absent) {
-  return std::move(split("select", tree, {paths}, absent).front());
+  return tree.subset(positions_of("select", tree, {&paths, 1}, absent).front());
 }
 
 TensorDict exclude(const TensorDict& tree, const std::vector<std::string>& paths) {
-  return std::move(split("exclude", tree, {paths}, Absent::kIgnore).back());
+  return tree.subset(positions_of("exclude", tree, {&paths, 1}, Absent::kIgnore).back());
 }
 
 std::vector<TensorDict> split_keys(const TensorDict& tree, const std::vector<std::vector<std::string>>& lists,
                                    Absent absent) {
-  return split("split_keys", tree, lists, absent);
+  std::vector<TensorDict> parts;
+  for (const Positions& positions : positions_of("split_keys", tree, lists, absent)) {
+    parts.push_back(tree.subset(positions));
+  }
+  return parts;
 }
 
 TensorDict filter(const TensorDict& tree, LeafPredicate predicate) { return partition(tree, predicate).first; }
