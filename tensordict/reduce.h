@@ -47,17 +47,17 @@ class ReducedDims {
 inline const ReducedDims kAllDims(ReducedDims::Kind::kAll);
 inline const ReducedDims kFeatureDims(ReducedDims::Kind::kFeatures);
 
-// Leaves of any dtype; whole numbers and bools are summed and multiplied as int64.
+// Leaves of any dtype; whole numbers and bools are summed and multiplied as int64. nansum leaves out what is NaN.
 TensorDict sum(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
+TensorDict nansum(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
 TensorDict prod(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
 TensorDict amax(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
 TensorDict amin(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
 TensorDict logsumexp(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
 
-// Leaves of floating or complex dtype. nanmean and nansum leave out what is NaN, norm is the Euclidean one.
+// Leaves of floating or complex dtype. nanmean leaves out what is NaN, norm is the Euclidean one.
 TensorDict mean(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
 TensorDict nanmean(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
-TensorDict nansum(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
 TensorDict norm(const TensorDict& tree, const ReducedDims& dims = kAllDims, bool keepdim = false);
 
 /// The spread, and its square: sums are divided by the number of elements less `correction`.
