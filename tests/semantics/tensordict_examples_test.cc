@@ -6,12 +6,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "tensordict/indexing.h"
 #include "tensordict/join.h"
+#include "tensordict/partition.h"
 #include "tensordict/shape.h"
 #include "tensordict/tensordict.h"
+#include "tensordict/update.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
 
@@ -123,6 +126,63 @@ TEST(StackExamples, TreesThatDifferAreRefusedByName) {
 
 TEST(StackExamples, UnbindGivesTheOriginalsBack) {
   EXPECT_THAT(unbind(stack({with_value(0), with_value(1)}))[1], TensorDictEq(with_value(1)));
+}
+
+// --- Paths: names joined by dots, never both a leaf and a part
+
+std::vector<std::string> paths(const TensorDict& tree) {
+  std::vector<std::string> all;
+  for (const auto& [path, leaf] : tree.leaves()) all.push_back(path);
+  return all;
+}
+
+const Tensor kOne = at::scalar_tensor(1);
+const Tensor kTwo = at::scalar_tensor(2);
+
+TEST(PathExamples, TwoLeavesNeverShareAPath) {
+  using E = c10::ValueError;
+  EXPECT_THAT(([] { TensorDict({{"a.b", kOne}, {"a.b", kTwo}}); }), ThrowsWith<E>("\"a.b\""));
+  EXPECT_THAT(([] { TensorDict({{"a", kOne}, {"a.b", kTwo}}); }), ThrowsWith<E>("\"a\" is a leaf"));
+  EXPECT_THAT(([] { flatten_keys(TensorDict({{"a/b", kOne}, {"a.b", kTwo}}), "/"); }), ThrowsWith<E>("\"a.b\""));
+  EXPECT_THAT(([] { unflatten_keys(TensorDict({{"a", kOne}, {"a/b", kTwo}}), "/"); }), ThrowsWith<E>("\"a/b\""));
+}
+
+TEST(PathExamples, FlattenAndUnflattenLoseNothing) {
+  const TensorDict merged = unflatten_keys(TensorDict({{"c/a", kOne}, {"c.b", kTwo}}), "/");
+  EXPECT_THAT(merged, TensorDictEq(TensorDict({{"c.a", kOne}, {"c.b", kTwo}})));
+  const TensorDict deep({{"x.y.z", kOne}, {"x.w", kTwo}});
+  EXPECT_THAT(paths(flatten_keys(deep, "/")), ::testing::ElementsAre("x/y/z", "x/w"));
+  EXPECT_THAT(unflatten_keys(flatten_keys(deep, "/"), "/"), TensorDictEq(deep));
+  const TensorDict net = unflatten_keys(TensorDict({{"net/0/weight", kOne}, {"net/10/weight", kTwo}}), "/");
+  EXPECT_EQ(net["net.10.weight"].item<float>(), 2);
+}
+
+TEST(PathExamples, MalformedPathsAreRefusedAndNeverVanish) {
+  for (const std::string path : {"", ".", ".x", "x.", "a..b"}) {
+    EXPECT_THAT(([&] { TensorDict({{path, kOne}}); }), ThrowsWith<c10::ValueError>("not a path")) << path;
+  }
+}
+
+TEST(PathExamples, WhatIsAbsentIsAnErrorThatSaysWhatThereIs) {
+  using E = c10::IndexError;
+  TensorDict tree({{"a", kOne}, {"p.b", kTwo}});
+  EXPECT_THAT([&] { tree.at("z"); }, ThrowsWith<E>("\"z\"", "a, p.b"));
+  EXPECT_THAT([&] { tree.at("p.z"); }, ThrowsWith<E>("\"p.z\""));
+  EXPECT_THAT([&] { tree.at("a.b"); }, ThrowsWith<E>("\"a.b\""));
+  EXPECT_THAT([&] { tree.set("a.b", kTwo); }, ThrowsWith<c10::ValueError>("\"a\" is a leaf"));
+  EXPECT_THAT([&] { tree.erase("z"); }, ThrowsWith<E>("\"z\""));
+  EXPECT_THAT([&] { set_(tree, "z", kOne); }, ThrowsWith<E>("\"z\""));
+  EXPECT_THAT([&] { set_(tree, "a", at::zeros({3})); }, ThrowsWith<c10::ValueError>("\"a\": shape [3]"));
+  EXPECT_TRUE(tree.contains("p") && tree.contains("p.b"));
+  EXPECT_FALSE(tree.contains("p.x"));
+}
+
+TEST(PathExamples, SelectTakesWhatIsThereAndLeavesTheSourceAlone) {
+  const TensorDict tree({{"a.b", kOne}, {"a.c", kTwo}});
+  EXPECT_THAT(paths(select(tree, {"a.b", "r", "a.z"}, Absent::kIgnore)), ::testing::ElementsAre("a.b"));
+  EXPECT_THAT(([&] { select(tree, {"r"}); }), ThrowsWith<c10::IndexError>("\"r\""));
+  EXPECT_THAT(paths(exclude(tree, {"a.b"})), ::testing::ElementsAre("a.c"));
+  EXPECT_EQ(tree.size(), 2u);
 }
 
 }  // namespace
