@@ -421,6 +421,14 @@ def says_little(results):
     return 2 * sum(any(values) for _, values in results) <= len(results)
 
 
+def multiplies_by_itself(function):
+    """LibTorch never frees the graph of x.mul_(x)."""
+    statements = function["body"]
+    inner = [statement[3] for statement in statements if statement[0] in TRANSFORMS]
+    here = any(statement[0] == "mul_" and statement[1][0] == statement[1][1] for statement in statements)
+    return here or any(multiplies_by_itself(function) for function in inner)
+
+
 def make_program(source):
     """Returns a program and what is stored of it; None if it is no good test."""
     draft = Draft(source, [], [])
@@ -431,6 +439,8 @@ def make_program(source):
     if misused:
         while not source.choice(MISUSES)(source, program):
             pass
+    if multiplies_by_itself(program):
+        return None
     python, plain = outcome(program), plain_outcome(program)
     if "results" in python:
         if (misused and plain is None) or sum(len(values) for _, values in python["results"]) > 150:
