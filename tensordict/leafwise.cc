@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "tensordict/internal/batch_dims.h"
 #include "tensordict/internal/dtypes.h"
 #include "tensordict/internal/for_all_leaves.h"
 #include "tensordict/operand.h"
@@ -38,16 +39,11 @@ TensorDict each_distinct(const TensorDict& tree, Function function) {
   return tree.with_values(std::move(results));
 }
 
-/// Returns the shape of a leaf in other batch dims.
-std::vector<int64_t> moved_sizes(const TensorDict& tree, const at::Tensor& leaf, std::vector<int64_t> batch_size) {
-  const at::IntArrayRef beyond = leaf.sizes().slice(tree.batch_size().size());
-  batch_size.insert(batch_size.end(), beyond.begin(), beyond.end());
-  return batch_size;
-}
-
 template <typename Function>
 TensorDict in_batch_dims(const TensorDict& tree, const std::vector<int64_t>& batch_size, Function make) {
-  const auto make_leaf = [&](const at::Tensor& leaf) { return make(leaf, moved_sizes(tree, leaf, batch_size)); };
+  const auto make_leaf = [&](const at::Tensor& leaf) {
+    return make(leaf, internal::joined(batch_size, internal::own_sizes(leaf, tree.batch_dims())));
+  };
   return tree.with_values(internal::for_each_leaf(make_leaf, tree.values()), batch_size).unlocked();
 }
 

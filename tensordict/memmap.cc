@@ -19,6 +19,7 @@
 #include "tensordict/internal/mapped_file.h"
 #include "tensordict/internal/memmap_metadata.h"
 #include "tensordict/internal/replaced_file.h"
+#include "tensordict/internal/sizes.h"
 #include "tensordict/nested_key.h"
 
 namespace graft {
@@ -28,6 +29,7 @@ using internal::Descriptor;
 using internal::FolderWalk;
 using internal::MemmapEntry;
 using internal::MemmapMetadata;
+using internal::starts_with;
 
 constexpr const char* kLeafEnd = ".memmap";
 
@@ -74,11 +76,9 @@ std::vector<Part> to_parts(const TensorDict& tree) {
       parts[around].metadata.entries.push_back({.key = std::string(name), .is_part = true});
       parts[around].children.push_back(parts.size());
       const auto sizes = tree.nested_sizes().parts().find(path);
-      std::vector<int64_t> batch_size = parts[around].metadata.batch_size;
-      if (sizes != tree.nested_sizes().parts().end()) {
-        batch_size = tree.batch_size();
-        batch_size.insert(batch_size.end(), sizes->second.begin(), sizes->second.end());
-      }
+      const bool has_own = sizes != tree.nested_sizes().parts().end();
+      std::vector<int64_t> batch_size =
+          has_own ? internal::joined(tree.batch_size(), sizes->second) : parts[around].metadata.batch_size;
       parts.emplace_back().metadata.batch_size = std::move(batch_size);
     }
     return found->second;
@@ -248,10 +248,6 @@ MemmapMetadata read_metadata(const char* call, const FolderWalk& walk) {
     text.append(buffer.data(), static_cast<std::size_t>(count));
   }
   return internal::from_json(call, text, walk.path(internal::kMetadataFile));
-}
-
-bool starts_with(const std::vector<int64_t>& sizes, const std::vector<int64_t>& prefix) {
-  return sizes.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), sizes.begin());
 }
 
 /// Reads all folders, the outermost first.

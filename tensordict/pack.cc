@@ -8,12 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "tensordict/internal/sizes.h"
+#include "tensordict/internal/batch_dims.h"
 
 namespace graft {
 namespace {
 
 using internal::joined;
+using internal::own_sizes;
 
 void check_one_kind(const TensorDict& tree) {
   std::ostringstream problems;
@@ -25,11 +26,6 @@ void check_one_kind(const TensorDict& tree) {
   }
   const std::string text = problems.str();
   TORCH_CHECK_VALUE(text.empty(), "pack: leaves of several kinds do not go into one tensor:", text);
-}
-
-/// Returns the dims that a leaf has beyond the batch dims.
-at::IntArrayRef rest_of(const at::Tensor& leaf, const TensorDict& tree) {
-  return leaf.sizes().slice(tree.batch_dims());
 }
 
 /// Returns a view, even where the rows are not next to each other, which view refuses and reshape copies.
@@ -45,7 +41,8 @@ at::Tensor pack(const TensorDict& tree) {
   std::vector<at::Tensor> rows;
   rows.reserve(tree.size());
   for (const at::Tensor& leaf : tree.values()) {
-    rows.push_back(leaf.reshape(joined(tree.batch_size(), {c10::multiply_integers(rest_of(leaf, tree))})));
+    rows.push_back(
+        leaf.reshape(joined(tree.batch_size(), {c10::multiply_integers(own_sizes(leaf, tree.batch_dims()))})));
   }
   return at::cat(rows, -1);
 }
@@ -55,7 +52,7 @@ TensorDict unpack(const at::Tensor& flat, const TensorDict& like) {
   std::vector<int64_t> lengths;
   int64_t length = 0;
   for (const at::Tensor& leaf : like.values()) {
-    lengths.push_back(c10::multiply_integers(rest_of(leaf, like)));
+    lengths.push_back(c10::multiply_integers(own_sizes(leaf, like.batch_dims())));
     length += lengths.back();
   }
   TORCH_CHECK_VALUE(flat.size(-1) == length, "unpack: a tensor of shape ", flat.sizes(), ", expected ", length,
@@ -64,7 +61,7 @@ TensorDict unpack(const at::Tensor& flat, const TensorDict& like) {
   const at::IntArrayRef batch_size = flat.sizes().slice(0, flat.dim() - 1);
   std::vector<at::Tensor> leaves = flat.split_with_sizes(lengths, -1);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    leaves[i] = as_leaf(leaves[i], rest_of(like.values()[i], like));
+    leaves[i] = as_leaf(leaves[i], own_sizes(like.values()[i], like.batch_dims()));
   }
   return like.with_values(std::move(leaves), batch_size.vec()).unlocked();
 }
