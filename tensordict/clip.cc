@@ -11,6 +11,7 @@
 
 #include "tensordict/global_reduce.h"
 #include "tensordict/internal/for_all_leaves.h"
+#include "tensordict/internal/write_check.h"
 #include "tensordict/ties.h"
 
 namespace graft {
@@ -24,6 +25,12 @@ at::Tensor checked_norm(const char* call, const TensorDict& tree, const ClipOpti
     TORCH_CHECK(norm.isfinite().all().item<bool>(), call, ": the norm is not finite; the tree is unchanged");
   }
   return norm;
+}
+
+void check_targets(const char* call, const TensorDict& tree) {
+  internal::WriteProblems problems;
+  for (const auto& [path, leaf] : tree.leaves()) problems.check_target(path, leaf, /*takes_gradients=*/false);
+  problems.throw_if_any(call);
 }
 
 at::Tensor factor_for(const at::Tensor& norm, double max_norm) { return (max_norm / (norm + 1e-6)).clamp_max(1); }
@@ -57,6 +64,7 @@ at::Tensor clip_by_global_norm_(const TensorDict& tree, double max_norm, const C
   at::Tensor norm = checked_norm("clip_by_global_norm_", tree, options);
   const at::Tensor factor = factor_for(norm, max_norm);
   const Tensors leaves = distinct(tree.values());
+  check_targets("clip_by_global_norm_", tree);
   if (can_fuse(leaves, factor)) {
     at::_foreach_mul_(leaves, factor);
   } else {

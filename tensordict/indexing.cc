@@ -1,20 +1,16 @@
 #include "tensordict/indexing.h"
 
-#include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIndexing.h>
-#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tensordict/internal/batch_dims.h"
-#include "tensordict/internal/transformed.h"
+#include "tensordict/internal/write_check.h"
 #include "tensordict/nested_key.h"
 #include "tensordict/structure.h"
 
@@ -27,6 +23,7 @@ using internal::joined;
 using internal::map_batch;
 using internal::own_sizes;
 using internal::wrap_dim;
+using internal::WriteProblems;
 
 // --- Indices
 
@@ -98,19 +95,9 @@ Place find_place(std::string_view call, const TensorDict& tree, Indices indices)
 
 // --- Writing
 
-/// Appends a line if nothing can be written to `target`.
-void describe_unwritable(const std::string& path, const at::Tensor& target, std::ostream& problems) {
-  if (target.requires_grad() && target.is_leaf() && c10::GradMode::is_enabled()) {
-    problems << "\n  \"" << path << "\": a leaf of autograd that requires grad, which takes no writes";
-  }
-  if (!internal::is_transformed(target) && at::has_internal_overlap(target) == at::MemOverlap::Yes) {
-    problems << "\n  \"" << path << "\": elements that share memory, as expand leaves them";
-  }
-}
-
-void throw_if_any(const std::ostringstream& problems) {
-  const std::string text = problems.str();
-  TORCH_CHECK_VALUE(text.empty(), "index_put_: these leaves do not fit; the tree is unchanged:", text);
+/// Returns the shape of what `place` chooses of a leaf.
+std::vector<int64_t> chosen_sizes(const Place& place, const TensorDict& tree, const at::Tensor& leaf) {
+  return joined(place.batch_size, own_sizes(leaf, tree.batch_dims()));
 }
 
 /// Returns the outermost part around `path` that `tree` does not have; empty if it has them all.
@@ -123,15 +110,15 @@ std::string_view first_new_part(const TensorDict& tree, std::string_view path) {
   return new_part;
 }
 
-/// Appends a line if `path`, which is no leaf of `tree`, cannot become one.
-void describe_clash(const TensorDict& tree, const std::string& path, std::ostream& problems) {
+/// Adds a problem if `path`, which is no leaf of `tree`, cannot become one.
+void check_clash(const TensorDict& tree, const std::string& path, WriteProblems& problems) {
   const std::string_view part = first_new_part(tree, path);
   if (tree.is_locked()) {
-    problems << "\n  \"" << path << "\": not in the tree, which is locked";
+    problems.add(path) << "not in the tree, which is locked";
   } else if (tree.keys()->is_subtree(path)) {
-    problems << "\n  \"" << path << "\": a part of the tree, not a leaf";
+    problems.add(path) << "a part of the tree, not a leaf";
   } else if (!part.empty() && tree.find(part) != nullptr) {
-    problems << "\n  \"" << path << "\": below \"" << part << "\", which is a leaf of the tree";
+    problems.add(path) << "below \"" << part << "\", which is a leaf of the tree";
   }
 }
 
@@ -140,16 +127,16 @@ TensorDict with_missing_leaves(TensorDict tree, const TensorDict& source) {
   if (tree.keys() == source.keys()) return tree;
   std::vector<std::size_t> missing;
   std::vector<at::Tensor> zeros;
-  std::ostringstream problems;
+  WriteProblems problems;
   for (std::size_t i = 0; i < source.size(); ++i) {
     const std::string& path = source.keys()->path(i);
     if (tree.find(path) != nullptr) continue;
-    describe_clash(tree, path, problems);
+    check_clash(tree, path, problems);
     const at::Tensor& value = source.values()[i];
     missing.push_back(i);
     zeros.push_back(value.new_zeros(joined(tree.batch_size(), own_sizes(value, source.batch_dims()))));
   }
-  throw_if_any(problems);
+  problems.throw_if_any("index_put_");
   if (missing.empty()) return tree;
   const TensorDict added = source.subset(missing).with_values(std::move(zeros), tree.batch_size());
   for (const auto& [path, value] : added.leaves()) {
@@ -193,18 +180,18 @@ TensorDict& index_put_(TensorDict& tree, Indices indices, const TensorDict& sour
   const bool same_table = changed.keys() == source.keys();
   std::vector<at::Tensor> targets;
   targets.reserve(source.size());
-  std::ostringstream problems;
+  WriteProblems problems;
   for (std::size_t i = 0; i < source.size(); ++i) {
     const std::string& path = source.keys()->path(i);
     const at::Tensor& value = source.values()[i];
     const at::Tensor& target = targets.emplace_back(same_table ? changed.values()[i] : changed.at(path));
-    describe_unwritable(path, target, problems);
-    const std::vector<int64_t> chosen = joined(place.batch_size, own_sizes(target, tree.batch_dims()));
-    if (value.sizes().size() != chosen.size() || !at::is_expandable_to(value.sizes(), chosen)) {
-      problems << "\n  \"" << path << "\": shape " << value.sizes() << ", expected " << at::IntArrayRef(chosen);
+    problems.check_target(path, target, value.requires_grad());
+    problems.check_value(path, value, chosen_sizes(place, tree, target), target);
+    if (value.dim() < target.dim() - tree.batch_dims() + source.batch_dims()) {
+      problems.add(path) << "shape " << value.sizes() << ", expected one of as many dims as that of the leaf there";
     }
   }
-  throw_if_any(problems);
+  problems.throw_if_any("index_put_");
   for (std::size_t i = 0; i < targets.size(); ++i) {
     at::Tensor& target = targets[i];
     target.index_put_(place.indices, source.values()[i].to(target.device(), target.scalar_type()));
@@ -215,16 +202,12 @@ TensorDict& index_put_(TensorDict& tree, Indices indices, const TensorDict& sour
 
 TensorDict& index_put_(TensorDict& tree, Indices indices, const at::Tensor& value) {
   const Place place = find_place("index_put_", tree, indices);
-  std::ostringstream problems;
+  WriteProblems problems;
   for (const auto& [path, target] : tree.leaves()) {
-    describe_unwritable(path, target, problems);
-    const std::vector<int64_t> chosen = joined(place.batch_size, own_sizes(target, tree.batch_dims()));
-    if (!at::is_expandable_to(value.sizes(), chosen)) {
-      problems << "\n  \"" << path << "\": the value has shape " << value.sizes()
-               << ", expected one that broadcasts to " << at::IntArrayRef(chosen);
-    }
+    problems.check_target(path, target, value.requires_grad());
+    problems.check_value(path, value, chosen_sizes(place, tree, target), target);
   }
-  throw_if_any(problems);
+  problems.throw_if_any("index_put_");
   for (at::Tensor target : tree.values()) {
     target.index_put_(place.indices, value.to(target.device(), target.scalar_type()));
   }
@@ -233,9 +216,14 @@ TensorDict& index_put_(TensorDict& tree, Indices indices, const at::Tensor& valu
 
 TensorDict& index_put_(TensorDict& tree, Indices indices, const at::Scalar& value) {
   const Place place = find_place("index_put_", tree, indices);
-  std::ostringstream problems;
-  for (const auto& [path, target] : tree.leaves()) describe_unwritable(path, target, problems);
-  throw_if_any(problems);
+  WriteProblems problems;
+  for (const auto& [path, target] : tree.leaves()) {
+    problems.check_target(path, target, /*takes_gradients=*/false);
+    if (value.isComplex() && !target.is_complex()) {
+      problems.add(path) << "a complex number, expected one that converts to " << target.dtype();
+    }
+  }
+  problems.throw_if_any("index_put_");
   for (at::Tensor target : tree.values()) target.index_put_(place.indices, value);
   return tree;
 }

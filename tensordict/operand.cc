@@ -2,15 +2,13 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <limits>
-#include <sstream>
 #include <string>
 
-#include "tensordict/internal/transformed.h"
+#include "tensordict/internal/write_check.h"
 #include "tensordict/structure.h"
 
 namespace graft::internal {
@@ -103,29 +101,18 @@ void align_leaves(const std::vector<const Operand*>& operands, std::vector<Tenso
   }
 }
 
-/// LibTorch refuses this too, but one leaf at a time, when others may have been changed.
-void describe_target(const std::string& path, const at::Tensor& target, std::ostream& problems) {
-  const bool is_refused =
-      at::GradMode::is_enabled() && !is_transformed(target) && target.requires_grad() && target.is_leaf();
-  if (is_refused) {
-    problems << "\n  \"" << path << "\": a leaf of autograd that requires grad; write to it under a NoGradGuard";
-  }
+void check_dtype(const std::string& path, const at::Tensor& target, at::ScalarType result, WriteProblems& problems) {
+  if (c10::canCast(result, target.scalar_type())) return;
+  problems.add(path) << "the result has dtype " << result << ", which does not convert to " << target.dtype();
 }
 
-void describe_dtype(const std::string& path, const at::Tensor& target, at::ScalarType result, std::ostream& problems) {
-  if (c10::canCast(result, target.scalar_type())) return;
-  problems << "\n  \"" << path << "\": the result has dtype " << result << ", which does not convert to "
-           << target.dtype();
+bool any_requires_grad(const std::vector<Tensors>& sides, std::size_t leaf) {
+  return std::any_of(sides.begin(), sides.end(), [&](const Tensors& side) { return side[leaf].requires_grad(); });
 }
 
 at::ScalarType result_dtype(at::ScalarType dtype, Result result) {
   const bool becomes_floating = result == Result::kFloating && c10::isIntegralType(dtype, /*includeBool=*/true);
   return becomes_floating ? c10::get_default_dtype_as_scalartype() : dtype;
-}
-
-void throw_if_any(const char* call, const std::ostringstream& problems) {
-  const std::string text = problems.str();
-  TORCH_CHECK_VALUE(text.empty(), call, ": these leaves cannot take the result; the tree is unchanged:", text);
 }
 
 }  // namespace
@@ -151,36 +138,35 @@ Aligned align(const char* call, const TensorDict& tree, Operands operands) {
 
 Aligned align_in_place(const char* call, const TensorDict& tree, Operands operands, Result result) {
   Aligned aligned = align(call, tree, operands);
-  std::ostringstream problems;
+  WriteProblems problems;
   for (std::size_t i = 0; i < tree.size(); ++i) {
     const std::string& path = tree.keys()->path(i);
     const at::Tensor& target = tree.values()[i];
-    describe_target(path, target, problems);
+    problems.check_target(path, target, any_requires_grad(aligned.sides, i));
     const bool target_grows = aligned.sides[0][i].dim() > target.dim();
     at::ScalarType dtype = result_dtype(target.scalar_type(), result);
     for (std::size_t s = 1; s < aligned.sides.size(); ++s) {
       const at::Tensor& value = aligned.sides[s][i];
       if (target_grows || !at::is_expandable_to(value.sizes(), target.sizes())) {
-        problems << "\n  \"" << path << "\": shape " << value.sizes() << ", expected one that broadcasts to "
-                 << target.sizes();
+        problems.add(path) << "shape " << value.sizes() << ", expected one that broadcasts to " << target.sizes();
       }
       if (value.scalar_type() != dtype) dtype = c10::promoteTypes(dtype, at::result_type(target, value));
     }
-    describe_dtype(path, target, dtype, problems);
+    check_dtype(path, target, dtype, problems);
   }
-  throw_if_any(call, problems);
+  problems.throw_if_any(call);
   return {std::move(aligned.sides), tree.batch_size()};
 }
 
 void check_in_place(const char* call, const TensorDict& tree, const at::Scalar* number, Result result) {
-  std::ostringstream problems;
+  WriteProblems problems;
   for (const auto& [path, target] : tree.leaves()) {
-    describe_target(path, target, problems);
+    problems.check_target(path, target, /*takes_gradients=*/false);
     if (target.is_floating_point() && !(number && number->isComplex())) continue;
     at::ScalarType dtype = number ? at::result_type(target, *number) : target.scalar_type();
-    describe_dtype(path, target, result_dtype(dtype, result), problems);
+    check_dtype(path, target, result_dtype(dtype, result), problems);
   }
-  throw_if_any(call, problems);
+  problems.throw_if_any(call);
 }
 
 }  // namespace graft::internal

@@ -2,43 +2,70 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
-#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
-
-#include <ostream>
-#include <sstream>
-#include <string>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include "tensordict/internal/transformed.h"
 
 namespace graft::internal {
 namespace {
 
-void describe(const std::string& path, const at::Tensor& target, const at::Tensor& value, std::ostream& lines) {
-  const auto add = [&]() -> std::ostream& { return lines << "\n  \"" << path << "\": "; };
-  if (!at::is_expandable_to(value.sizes(), target.sizes())) {
-    add() << "shape " << value.sizes() << ", expected one that broadcasts to " << target.sizes();
+/// Says why autograd refuses to have `target` written to, or nothing.
+const char* autograd_refusal(const at::Tensor& target, bool takes_gradients) {
+  if (target.is_inference() && !c10::InferenceMode::is_enabled()) return "made in inference mode";
+  using torch::autograd::can_mutate_inplace_result;
+  switch (torch::autograd::can_mutate_inplace(target, target.requires_grad() || takes_gradients)) {
+    case can_mutate_inplace_result::success:
+      return nullptr;
+    case can_mutate_inplace_result::is_leaf:
+      return "requires grad";
+    case can_mutate_inplace_result::view_of_leaf:
+      return "a view of a tensor that requires grad";
+    case can_mutate_inplace_result::non_default_backward_view:
+      return "a view that gradients cannot be led through, one of several by unbind or made without grad mode";
   }
-  if (value.is_complex() && !target.is_complex()) {
-    add() << "dtype " << value.dtype() << ", expected one that converts to " << target.dtype();
-  }
-  if (is_transformed(target)) return;  // the operators of the transform say what they cannot write
-  if (target.requires_grad() && target.is_leaf() && c10::GradMode::is_enabled()) {
-    add() << "the leaf there requires grad, write it under torch::NoGradGuard or give it another handle";
-  }
-  if (at::has_internal_overlap(target) == at::MemOverlap::Yes) {
-    add() << "the leaf there is expanded, several of its elements are one in memory";
-  }
+  return nullptr;
 }
 
 }  // namespace
 
+std::ostream& WriteProblems::add(std::string_view path) { return lines_ << "\n  \"" << path << "\": "; }
+
+void WriteProblems::check_target(std::string_view path, const at::Tensor& target, bool takes_gradients) {
+  if (is_transformed(target)) return;  // the operators of the transform say what they cannot write
+  if (const char* refusal = autograd_refusal(target, takes_gradients)) {
+    add(path) << "the leaf there is guarded by autograd: " << refusal
+              << "; write under torch::NoGradGuard, or give it another handle";
+  }
+  if (at::has_internal_overlap(target) == at::MemOverlap::Yes) {
+    add(path) << "the leaf there is expanded, several of its elements are one in memory";
+  }
+}
+
+void WriteProblems::check_value(std::string_view path, const at::Tensor& value, at::IntArrayRef sizes,
+                                const at::Tensor& target) {
+  if (!at::is_expandable_to(value.sizes(), sizes)) {
+    add(path) << "shape " << value.sizes() << ", expected one that broadcasts to " << sizes;
+  }
+  if (value.is_complex() && !target.is_complex()) {
+    add(path) << "dtype " << value.dtype() << ", expected one that converts to " << target.dtype();
+  }
+}
+
+void WriteProblems::throw_if_any(std::string_view call) const {
+  const std::string text = lines_.str();
+  TORCH_CHECK_VALUE(text.empty(), call, ": these leaves cannot be written:", text, "\nNothing is changed.");
+}
+
 void check_writable(std::string_view call, const KeyTable& keys, const std::vector<at::Tensor>& targets,
                     const std::vector<at::Tensor>& values) {
-  std::ostringstream lines;
-  for (std::size_t i = 0; i < targets.size(); ++i) describe(keys.path(i), targets[i], values[i], lines);
-  const std::string text = lines.str();
-  TORCH_CHECK_VALUE(text.empty(), call, ": these leaves cannot be written:", text, "\nNothing is changed.");
+  WriteProblems problems;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    problems.check_value(keys.path(i), values[i], targets[i].sizes(), targets[i]);
+    problems.check_target(keys.path(i), targets[i], values[i].requires_grad());
+  }
+  problems.throw_if_any(call);
 }
 
 }  // namespace graft::internal

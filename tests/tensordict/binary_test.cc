@@ -112,7 +112,11 @@ TEST(BinaryTest, ClampInPlaceChecksBothEndsFirst) {
         clamp_(td, 1, TensorDict({{"a", at::ones({})}}));
       },
       ThrowsWith<c10::ValueError>("clamp_", "\"b\""));
-  EXPECT_THAT([&] { clamp_(td, 1, at::ones({3, 2})); }, ThrowsWith<c10::ValueError>("clamp_", "\"a\"", "unchanged"));
+  EXPECT_THAT(
+      [&] {
+        clamp_(td, 1, at::ones({3, 2}));
+      },
+      ThrowsWith<c10::ValueError>("clamp_", "\"a\"", "Nothing is changed"));
   EXPECT_THAT(td, TensorDictEq(example()));
 }
 

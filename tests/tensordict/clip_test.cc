@@ -97,6 +97,12 @@ TEST(ClipTest, ATensorUnderTwoNamesIsScaledOnce) {
   EXPECT_TRUE(w.allclose(at::full({2}, 0.5, at::kDouble), 1e-5));
 }
 
+TEST(ClipTest, NothingIsScaledIfOneLeafCannotBe) {
+  const TensorDict td({{"a", at::ones({2})}, {"b", at::ones({1}).expand({2})}});
+  EXPECT_THAT([&] { clip_by_global_norm_(td, 1); }, ThrowsWith<c10::ValueError>("clip_by_global_norm_", "\"b\""));
+  EXPECT_TRUE(td["a"].equal(at::ones({2})));
+}
+
 TEST(ClipTest, ANormThatIsNotFiniteThrowsIfAsked) {
   const TensorDict td({{"a", at::tensor({1., std::numeric_limits<double>::infinity()})}});
   EXPECT_THAT([&] { clip_by_global_norm_(td, 1, {.error_if_nonfinite = true}); },

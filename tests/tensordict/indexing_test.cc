@@ -309,11 +309,12 @@ TEST(IndexPutTest, ListsAllThatDoesNotFitAndChangesNothing) {
   const TensorDict source(
       {{"d", at::ones({})}, {"a", at::ones({4})}, {"b", at::ones({})}, {"c", at::ones({})}, {"e", at::ones({})}});
   EXPECT_THAT([&] { index_put_(tree, {0}, source); },
-              ThrowsWith<c10::ValueError>("index_put_", "\"a\": shape [4], expected [3]", "\"b\": elements that share",
-                                          "\"c\": a leaf of autograd", "unchanged"));
+              ThrowsWith<c10::ValueError>("index_put_", "\"a\": shape [4], expected one that broadcasts to [3]",
+                                          "\"b\": the leaf there is expanded",
+                                          "\"c\": the leaf there is guarded by autograd", "Nothing is changed"));
   EXPECT_THAT([&] { index_put_(tree, {0}, 1); }, ThrowsWith<c10::ValueError>("\"b\"", "\"c\""));
   EXPECT_THAT([&] { index_put_(tree, {Slice()}, at::ones({2})); },
-              ThrowsWith<c10::ValueError>("\"a\": the value has shape [2]", "[2, 3]", "\"b\"", "\"c\""));
+              ThrowsWith<c10::ValueError>("\"a\": shape [2]", "[2, 3]", "\"b\"", "\"c\""));
   EXPECT_THAT(tree, TensorDictEq(before));
 }
 

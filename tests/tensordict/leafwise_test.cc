@@ -67,8 +67,10 @@ TEST(LeafwiseTest, LeavesAreFilledInPlace) {
   EXPECT_THAT(td, TensorDictEq(full_like(td, 7)));
   EXPECT_THAT(zero_(td), TensorDictEq(zeros_like(td)));
   const TensorDict guarded({{"a", at::ones({2})}, {"b", at::ones({2}).requires_grad_()}});
-  EXPECT_THAT([&] { zero_(guarded); }, ThrowsWith<c10::ValueError>("zero_", "\"b\": a leaf of autograd"));
-  EXPECT_THAT([&] { fill_(guarded, 2); }, ThrowsWith<c10::ValueError>("fill_", "\"b\": a leaf of autograd"));
+  EXPECT_THAT([&] { zero_(guarded); },
+              ThrowsWith<c10::ValueError>("zero_", "\"b\": the leaf there is guarded by autograd"));
+  EXPECT_THAT([&] { fill_(guarded, 2); },
+              ThrowsWith<c10::ValueError>("fill_", "\"b\": the leaf there is guarded by autograd"));
   EXPECT_TRUE(guarded["a"].equal(at::ones({2})));
 }
 

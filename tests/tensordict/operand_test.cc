@@ -118,20 +118,31 @@ TEST(OperandTest, ATensorWithoutDimsDoesNotChangeDtypes) {
 
 TEST(OperandTest, LeavesThatAutogradGuardsAreWrittenToUnderANoGradGuardOnly) {
   TensorDict td({{"a", at::ones({2})}, {"b", at::ones({2}).requires_grad_()}});
-  EXPECT_THAT([&] { td += 1; }, ThrowsWith<c10::ValueError>("operator+=", "\"b\": a leaf of autograd", "unchanged"));
-  EXPECT_THAT([&] { td *= td; }, ThrowsWith<c10::ValueError>("operator*=", "\"b\": a leaf of autograd"));
+  EXPECT_THAT(
+      [&] { td += 1; },
+      ThrowsWith<c10::ValueError>("operator+=", "\"b\": the leaf there is guarded by autograd", "Nothing is changed"));
+  EXPECT_THAT([&] { td *= td; },
+              ThrowsWith<c10::ValueError>("operator*=", "\"b\": the leaf there is guarded by autograd"));
   EXPECT_TRUE(td["a"].equal(at::ones({2})));
   const at::NoGradGuard no_grad;
   td += 1;
   EXPECT_TRUE(td["b"].equal(at::full({2}, 2.)));
 }
 
+TEST(OperandTest, NothingIsWrittenInPlaceIfOneLeafIsExpanded) {
+  TensorDict td({{"a", at::ones({2})}, {"b", at::ones({1}).expand({2})}});
+  EXPECT_THAT([&] { td += 1; }, ThrowsWith<c10::ValueError>("operator+=", "\"b\": the leaf there is expanded"));
+  EXPECT_THAT([&] { td *= td; }, ThrowsWith<c10::ValueError>("operator*=", "\"b\""));
+  EXPECT_TRUE(td["a"].equal(at::ones({2})));
+  EXPECT_TRUE(td["b"].equal(at::ones({2})));
+}
+
 TEST(OperandTest, WhatCannotBeWrittenInPlaceIsListedAndNothingIsChanged) {
   TensorDict td({{"a", at::ones({2, 3})}, {"b", at::ones({2}, at::kLong)}, {"c", at::ones({2}, at::kLong)}}, {2});
   const TensorDict before({{"a", at::ones({2, 3})}, {"b", at::ones({2}, at::kLong)}, {"c", at::ones({2}, at::kLong)}},
                           {2});
-  EXPECT_THAT([&] { td += 0.5; },
-              ThrowsWith<c10::ValueError>("operator+=", "\"b\": the result has dtype Float", "\"c\"", "unchanged"));
+  EXPECT_THAT([&] { td += 0.5; }, ThrowsWith<c10::ValueError>("operator+=", "\"b\": the result has dtype Float",
+                                                              "\"c\"", "Nothing is changed"));
   EXPECT_THAT([&] { td /= 2; }, ThrowsWith<c10::ValueError>("operator/=", "\"b\"", "\"c\""));
   EXPECT_THAT([&] { td *= at::full({2}, 0.5); }, ThrowsWith<c10::ValueError>("\"b\"", "\"c\""));
   EXPECT_THAT(
