@@ -1,6 +1,12 @@
 #include "tensordict/binary.h"
 
 #include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tensordict/internal/for_all_leaves.h"
 
@@ -18,7 +24,46 @@ at::Tensor larger(const at::Tensor& leaf, const at::Scalar& other) { return at::
 at::Tensor smaller(const at::Tensor& leaf, const at::Tensor& other) { return at::minimum(leaf, other); }
 at::Tensor smaller(const at::Tensor& leaf, const at::Scalar& other) { return at::clamp_max(leaf, other); }
 
+bool takes_alpha(at::ScalarType dtype, const at::Scalar& alpha) {
+  if (alpha.isComplex()) return c10::isComplexType(dtype);
+  return !alpha.isFloatingPoint() || !c10::isIntegralType(dtype, /*includeBool=*/true);
+}
+
+/// LibTorch checks this too, but one leaf at a time, when others may have been changed.
+void check_alpha(const char* call, const TensorDict& tree, const std::vector<Tensors>& sides, const at::Scalar& alpha) {
+  std::ostringstream problems;
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    const at::ScalarType dtype = at::result_type(sides[0][i], sides[1][i]);
+    if (takes_alpha(dtype, alpha)) continue;
+    problems << "\n  \"" << tree.keys()->path(i) << "\": the result has dtype " << dtype;
+  }
+  const std::string text = problems.str();
+  TORCH_CHECK_VALUE(text.empty(), call, ": these leaves cannot be combined with alpha = ", alpha, ':', text);
+}
+
 }  // namespace
+
+// A sum with a factor, and the same in place.
+#define GRAFT_SCALED_SUM(name)                                                                                    \
+  TensorDict name(const TensorDict& tree, const Operand& other, const at::Scalar& alpha) {                        \
+    internal::Aligned aligned = internal::align(#name, tree, {&other});                                           \
+    check_alpha(#name, tree, aligned.sides, alpha);                                                               \
+    return tree.with_values(                                                                                      \
+        for_all_leaves([&](const auto& a, const auto& b) { return at::_foreach_##name(a, b, alpha); },            \
+                       [&](const auto& a, const auto& b) { return a.name(b, alpha); }, aligned.sides[0],          \
+                       aligned.sides[1]),                                                                         \
+        std::move(aligned.batch_size));                                                                           \
+  }                                                                                                               \
+  const TensorDict& name##_(const TensorDict& tree, const Operand& other, const at::Scalar& alpha) {              \
+    const internal::Aligned aligned = internal::align_in_place(#name "_", tree, {&other}, Result::kOfItsKind);    \
+    check_alpha(#name "_", tree, aligned.sides, alpha);                                                           \
+    for_all_leaves_([&](const auto& a, const auto& b) { at::_foreach_##name##_(a, b, alpha); },                   \
+                    [&](const auto& a, const auto& b) { a.name##_(b, alpha); }, tree.values(), aligned.sides[1]); \
+    return tree;                                                                                                  \
+  }
+GRAFT_SCALED_SUM(add)
+GRAFT_SCALED_SUM(sub)
+#undef GRAFT_SCALED_SUM
 
 // One function with a fused operation, and the same in place.
 #define GRAFT_FUSED_BINARY(name, single, single_)                                                        \

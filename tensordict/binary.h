@@ -1,5 +1,6 @@
-// Functions of a tree and an operand that have no symbol: powers, the larger and the smaller of two, remainders.
+// Functions of a tree and an operand that have no symbol: steps, powers, the larger and the smaller of two, remainders.
 //
+//   TensorDict stepped = sub(params, gradients, /*alpha=*/0.1);
 //   TensorDict bounded = clamp(gradients, -1, 1);
 //   maximum_(best, scores);
 //
@@ -18,6 +19,13 @@
 #include "tensordict/tensordict.h"
 
 namespace graft {
+
+/// Return `tree + alpha * other` and `tree - alpha * other`, in one pass.
+/// \throws c10::ValueError also listing every leaf of whole numbers, if `alpha` is none.
+TensorDict add(const TensorDict& tree, const Operand& other, const at::Scalar& alpha = 1);
+TensorDict sub(const TensorDict& tree, const Operand& other, const at::Scalar& alpha = 1);
+const TensorDict& add_(const TensorDict& tree, const Operand& other, const at::Scalar& alpha = 1);
+const TensorDict& sub_(const TensorDict& tree, const Operand& other, const at::Scalar& alpha = 1);
 
 TensorDict pow(const TensorDict& tree, const Operand& exponent);
 const TensorDict& pow_(const TensorDict& tree, const Operand& exponent);

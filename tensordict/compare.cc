@@ -45,6 +45,9 @@ GRAFT_COMPARISON(ge)
 GRAFT_LOGIC(logical_and)
 GRAFT_LOGIC(logical_or)
 GRAFT_LOGIC(logical_xor)
+GRAFT_LOGIC(bitwise_and)
+GRAFT_LOGIC(bitwise_or)
+GRAFT_LOGIC(bitwise_xor)
 #undef GRAFT_LOGIC
 
 #define GRAFT_PREDICATE(name)                                                                                     \
@@ -52,6 +55,7 @@ GRAFT_LOGIC(logical_xor)
     return tree.with_values(for_each_leaf([](const at::Tensor& leaf) { return at::name(leaf); }, tree.values())); \
   }
 GRAFT_PREDICATE(logical_not)
+GRAFT_PREDICATE(bitwise_not)
 GRAFT_PREDICATE(isfinite)
 GRAFT_PREDICATE(isnan)
 GRAFT_PREDICATE(isneginf)

@@ -156,7 +156,7 @@ void LazyStack::set_(std::string_view path, const at::Tensor& value) const {
   KeyTable names;
   for (std::size_t i = 0; i < size(); ++i) names.insert(c10::str("member ", i, '.', path));
   internal::check_writable("LazyStack::set_", names, leaves, parts);
-  for (std::size_t i = 0; i < size(); ++i) leaves[i].copy_(parts[i]);
+  internal::copy_values(leaves, parts);
 }
 
 void LazyStack::erase(std::string_view path) {

@@ -155,6 +155,14 @@ TensorDict to(const TensorDict& tree, at::Device device, const ToOptions& option
 TensorDict cpu(const TensorDict& tree) { return to(tree, at::Device(at::kCPU)); }
 TensorDict cuda(const TensorDict& tree) { return to(tree, at::Device(at::kCUDA)); }
 
+std::optional<at::Device> device(const TensorDict& tree) {
+  if (tree.empty()) return std::nullopt;
+  const at::Device first = tree.values().front().device();
+  const auto is_there = [&](const at::Tensor& leaf) { return leaf.device() == first; };
+  const Tensors& leaves = tree.values();
+  return std::all_of(leaves.begin(), leaves.end(), is_there) ? std::optional(first) : std::nullopt;
+}
+
 TensorDict pin_memory(const TensorDict& tree) {
   return each_distinct(tree, [](const at::Tensor& leaf) { return leaf.pin_memory(); });
 }

@@ -12,6 +12,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tensordict/tensordict.h"
@@ -73,6 +74,10 @@ struct ToOptions {
 TensorDict to(const TensorDict& tree, at::Device device, const ToOptions& options = {});
 TensorDict cpu(const TensorDict& tree);
 TensorDict cuda(const TensorDict& tree);
+
+/// Returns the device of all leaves; nothing if there are several, or no leaf. Python: `td.device`, there a promise
+/// that moves every leaf that is set.
+std::optional<at::Device> device(const TensorDict& tree);
 
 /// Returns leaves in page-locked memory, out of which copies to a device can be asynchronous; those that are in it
 /// already are shared. It needs an accelerator.

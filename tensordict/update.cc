@@ -33,11 +33,6 @@ Tensors targets_in(const char* call, const TensorDict& tree, const TensorDict& o
   return targets;
 }
 
-// LibTorch's fused copy has no derivative.
-void copy_data(const Tensors& targets, const Tensors& values) {
-  for (std::size_t i = 0; i < targets.size(); ++i) targets[i].copy_(values[i]);
-}
-
 /// Puts the leaves of `other` into `tree`, and makes its parts, if they are new, what they are in `other`.
 void set_all(TensorDict& tree, const TensorDict& other) {
   std::vector<std::string> new_parts;
@@ -76,13 +71,13 @@ void update(TensorDict& tree, const TensorDict& other, const UpdateOptions& opti
     set_all(changed, options.clone ? clone(replaced) : replaced);
     tree = std::move(changed);
   }
-  copy_data(targets, written.values());
+  internal::copy_values(targets, written.values());
 }
 
 void update_(const TensorDict& tree, const TensorDict& other) {
   const Tensors targets = targets_in("update_", tree, other);
   internal::check_writable("update_", *other.keys(), targets, other.values());
-  copy_data(targets, other.values());
+  internal::copy_values(targets, other.values());
 }
 
 void set_(const TensorDict& tree, std::string_view path, const at::Tensor& value) {
@@ -91,7 +86,7 @@ void set_(const TensorDict& tree, std::string_view path, const at::Tensor& value
   KeyTable keys;
   keys.insert(path);
   internal::check_writable("set_", keys, targets, values);
-  copy_data(targets, values);
+  internal::copy_values(targets, values);
 }
 
 TensorDict replace(const TensorDict& tree, const TensorDict& other) {

@@ -45,6 +45,10 @@ void WriteProblems::check_target(std::string_view path, const at::Tensor& target
 
 void WriteProblems::check_value(std::string_view path, const at::Tensor& value, at::IntArrayRef sizes,
                                 const at::Tensor& target) {
+  if (!value.defined()) {
+    add(path) << "an undefined tensor";
+    return;
+  }
   if (!at::is_expandable_to(value.sizes(), sizes)) {
     add(path) << "shape " << value.sizes() << ", expected one that broadcasts to " << sizes;
   }
@@ -63,9 +67,13 @@ void check_writable(std::string_view call, const KeyTable& keys, const std::vect
   WriteProblems problems;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     problems.check_value(keys.path(i), values[i], targets[i].sizes(), targets[i]);
-    problems.check_target(keys.path(i), targets[i], values[i].requires_grad());
+    problems.check_target(keys.path(i), targets[i], values[i].defined() && values[i].requires_grad());
   }
   problems.throw_if_any(call);
+}
+
+void copy_values(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& values) {
+  for (std::size_t i = 0; i < targets.size(); ++i) targets[i].copy_(values[i]);
 }
 
 }  // namespace graft::internal

@@ -22,8 +22,8 @@ class WriteProblems {
   /// \param takes_gradients whether what will be written has a gradient history.
   void check_target(std::string_view path, const at::Tensor& target, bool takes_gradients);
 
-  /// Adds what forbids to copy `value` to the elements of `target` that have the shape `sizes`: a shape that does not
-  /// broadcast to it, an imaginary part that would be lost.
+  /// Adds what forbids to copy `value` to the elements of `target` that have the shape `sizes`: no tensor, a shape that
+  /// does not broadcast to it, an imaginary part that would be lost.
   void check_value(std::string_view path, const at::Tensor& value, at::IntArrayRef sizes, const at::Tensor& target);
 
   /// \throws c10::ValueError naming `call` if there is any line.
@@ -38,5 +38,8 @@ class WriteProblems {
 /// \throws c10::ValueError naming `call` and listing every leaf that cannot be written, under its path in `keys`.
 void check_writable(std::string_view call, const KeyTable& keys, const std::vector<at::Tensor>& targets,
                     const std::vector<at::Tensor>& values);
+
+/// Copies each value into its target; gradients flow, as LibTorch's fused copy would not have them.
+void copy_values(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& values);
 
 }  // namespace graft::internal

@@ -39,9 +39,20 @@ struct Function {
     }                                                                                                        \
     , [](const at::Tensor& a, const at::Tensor& b) { return at::name(a, b); }                                \
   }
-const std::vector<Function> kFunctions{GRAFT_ROW(pow),       GRAFT_ROW(maximum),   GRAFT_ROW(minimum),
-                                       GRAFT_ROW(clamp_min), GRAFT_ROW(clamp_max), GRAFT_ROW(remainder)};
+// With an alpha.
+#define GRAFT_SCALED_ROW(name)                                                                                    \
+  {                                                                                                               \
+#name, [](const TensorDict& t, const Operand& o) { return name(t, o, 0.3); }, [](const TensorDict& t,         \
+                                                                                     const Operand& o) -> auto& { \
+      return name##_(t, o, 0.3);                                                                                  \
+    }                                                                                                             \
+    , [](const at::Tensor& a, const at::Tensor& b) { return at::name(a, b, 0.3); }                                \
+  }
+const std::vector<Function> kFunctions{GRAFT_SCALED_ROW(add), GRAFT_SCALED_ROW(sub), GRAFT_ROW(pow),
+                                       GRAFT_ROW(maximum),    GRAFT_ROW(minimum),    GRAFT_ROW(clamp_min),
+                                       GRAFT_ROW(clamp_max),  GRAFT_ROW(remainder)};
 #undef GRAFT_ROW
+#undef GRAFT_SCALED_ROW
 
 TensorDict example() {
   return TensorDict(
@@ -88,6 +99,20 @@ TEST(BinaryTest, EveryFunctionWorksInsideVmapAndGrad) {
     const at::Tensor slope = (f.of_leaf(a + kStep, number) - f.of_leaf(a - kStep, number)) / (2 * kStep);
     EXPECT_TRUE(grad(sum)(td)["a"].allclose(slope, 1e-6, 1e-8)) << f.name;
   }
+}
+
+TEST(BinaryTest, AlphaHasToBeOfTheKindOfTheResult) {
+  const TensorDict counts({{"n", at::ones({2}, at::kLong)}, {"x", at::ones({2})}, {"m", at::ones({2}, at::kLong)}});
+  EXPECT_THAT([&] { add(counts, counts, 0.5); },
+              ThrowsWith<c10::ValueError>("add: ", "\"n\": the result has dtype Long", "\"m\"", "alpha = 0.5"));
+  EXPECT_THAT([&] { sub_(counts, counts, 0.5); }, ThrowsWith<c10::ValueError>("sub_: ", "\"n\"", "\"m\""));
+  EXPECT_TRUE(counts["x"].equal(at::ones({2})));
+  EXPECT_TRUE(add(counts, counts, 3)["n"].equal(at::full({2}, 4, at::kLong)));
+  EXPECT_TRUE(
+      add(counts, TensorDict({{"n", at::ones({2})}, {"x", at::ones({2})}, {"m", at::ones({2})}}), 0.5)["n"].equal(
+          at::full({2}, 1.5)));
+  const TensorDict flags({{"f", at::ones({2}, at::kBool)}});
+  EXPECT_EQ(add(flags, flags)["f"].scalar_type(), at::kBool);
 }
 
 TEST(BinaryTest, ANumberIsRaisedToTheLeaves) {

@@ -45,6 +45,24 @@ at::Tensor bools(std::initializer_list<int64_t> values) { return at::tensor(valu
 
 TensorDict example() { return TensorDict({{"a", at::arange(6.).view({2, 3})}, {"b", at::arange(2)}}, {2}); }
 
+TEST(CompareTest, BitwiseFunctionsWorkOnBits) {
+  TensorDict td({{"a", at::tensor({12, 10, 7}).view({3, 1})}, {"b", bools({1, 0, 1})}}, {3});
+  const at::Tensor a = td["a"], b = td["b"];
+  const TensorDict expected_and({{"a", at::bitwise_and(a, a.flip(0))}, {"b", at::bitwise_and(b, b.logical_not())}},
+                                {3});
+  const TensorDict other({{"b", b.logical_not()}, {"a", a.flip(0)}}, {3});
+  EXPECT_THAT(bitwise_and(td, other), TensorDictEq(expected_and));
+  EXPECT_TRUE(bitwise_or(td, other)["a"].equal(at::tensor({15, 10, 15}).view({3, 1})));
+  EXPECT_TRUE(bitwise_xor(td, other)["a"].equal(at::tensor({11, 0, 11}).view({3, 1})));
+  EXPECT_TRUE(bitwise_not(td)["a"].equal(at::tensor({-13, -11, -8}).view({3, 1})));
+  EXPECT_TRUE(bitwise_not(td)["b"].equal(bools({0, 1, 0})));
+  EXPECT_TRUE(bitwise_and(td, 4)["a"].equal(at::tensor({4, 0, 4}).view({3, 1})));
+  EXPECT_TRUE(bitwise_and(td, at::tensor({4, 2, 1}))["a"].equal(at::tensor({4, 2, 1}).view({3, 1})));
+  td.lock_();
+  EXPECT_TRUE(bitwise_or(td, other).is_locked());
+  EXPECT_TRUE(bitwise_not(td).is_locked());
+}
+
 TEST(CompareTest, EveryFunctionTakesTreesTensorsAndNumbers) {
   const TensorDict td = example();
   const TensorDict other({{"b", at::tensor({1, 1})}, {"a", at::full({2, 3}, 2.)}}, {2});

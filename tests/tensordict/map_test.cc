@@ -48,6 +48,54 @@ TEST(MapTest, ZipMapPairsByPath) {
   EXPECT_THAT([&] { zip_map(left, example(), add); }, ThrowsWith<c10::ValueError>("zip_map", "\"x\"", "\"b\""));
 }
 
+TEST(MapTest, ZipMapTakesThreeTrees) {
+  const TensorDict first({{"x", at::ones({2, 1})}, {"y", at::zeros({2})}}, {2});
+  const TensorDict second({{"y", at::full({2}, 5.)}, {"x", at::full({2, 1}, 7.)}}, {2});
+  const auto sum = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) { return a + b * c; };
+  EXPECT_THAT(zip_map(first, second, second, sum),
+              TensorDictEq(TensorDict({{"x", at::full({2, 1}, 50.)}, {"y", at::full({2}, 25.)}}, {2})));
+  EXPECT_THAT([&] { zip_map(first, second, example(), sum); },
+              ThrowsWith<c10::ValueError>("zip_map", "\"x\"", "\"b\""));
+}
+
+TEST(MapInPlaceTest, ResultsAreWrittenIntoTheLeaves) {
+  TensorDict td = example();
+  td.lock_();
+  const at::Tensor a = td["a"];
+  EXPECT_EQ(&map_(td, [](const at::Tensor& t) { return (t * 3).to(at::kLong); }), &td);
+  EXPECT_TRUE(a.equal(at::full({2, 3}, 3.)));
+  named_map_(td, [](const std::string& path, const at::Tensor& t) { return path == "a" ? t : at::scalar_tensor(7); });
+  EXPECT_TRUE(a.equal(at::full({2, 3}, 3.)));
+  EXPECT_TRUE(td["b"].equal(at::full({2}, 7.)));
+  const TensorDict other({{"b", at::ones({2})}, {"a", at::full({2, 3}, 2.)}}, {2});
+  zip_map_(td, other, [](const at::Tensor& x, const at::Tensor& y) { return x - y; });
+  EXPECT_THAT(td, TensorDictEq(TensorDict({{"a", at::ones({2, 3})}, {"b", at::full({2}, 6.)}}, {2})));
+}
+
+TEST(MapInPlaceTest, NothingIsWrittenIfOneLeafFails) {
+  const TensorDict td = example();
+  EXPECT_THROW(named_map_(td,
+                          [](const std::string& path, const at::Tensor& t) {
+                            if (path == "b") throw 3;
+                            return t * 2;
+                          }),
+               int);
+  EXPECT_THAT([&] { map_(td, [](const at::Tensor& t) {
+                      return at::ones({t.dim(), 5});
+                    }); },
+              ThrowsWith<c10::ValueError>("map_: ", "\"a\": shape [2, 5]", "\"b\": shape [1, 5]"));
+  EXPECT_THAT([&] { map_(td, [](const at::Tensor&) { return at::Tensor(); }); },
+              ThrowsWith<c10::ValueError>("map_: ", "\"a\": an undefined tensor"));
+  EXPECT_THAT([&] { named_map_(td, [](const std::string&, const at::Tensor&) { return at::ones({9}); }); },
+              ThrowsWith<c10::ValueError>("named_map_: "));
+  EXPECT_THAT(
+      [&] {
+        zip_map_(td, TensorDict({{"a", at::ones({1})}}), [](const at::Tensor& x, const at::Tensor&) { return x; });
+      },
+      ThrowsWith<c10::ValueError>("zip_map_: ", "\"b\""));
+  EXPECT_THAT(td, TensorDictEq(example()));
+}
+
 TEST(MapTest, WhatTheFunctionThrowsPassesThrough) {
   EXPECT_THROW(map(example(), [](const at::Tensor&) -> at::Tensor { throw 3; }), int);
 }
