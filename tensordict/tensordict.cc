@@ -222,8 +222,11 @@ void TensorDict::set(std::string_view path, const TensorDict& tree) {
     changed = subset(positions_where(*keys_, stays));
   }
   const std::vector<int64_t> around = joined(batch_size_, nested_sizes().at(parent_path(path)));
-  NestedSizes nested = changed.nested_sizes();
-  nested.keep([&](const std::string& part) { return part != path && !is_below(part, path); });
+  NestedSizes nested = nested_sizes();  // with those of parts around that have no leaf for the moment
+  nested.keep([&](const std::string& part) {
+    const bool stays = changed.keys_->is_subtree(part) || (!tree.empty() && is_below(path, part));
+    return stays && part != path && !is_below(part, path);
+  });
   if (!tree.empty() && starts_with(tree.batch_size(), around)) {
     const auto beyond = at::IntArrayRef(tree.batch_size()).slice(batch_size_.size());
     nested.set(path, beyond.vec(), tree.nested_sizes());

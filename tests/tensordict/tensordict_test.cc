@@ -194,5 +194,17 @@ TEST(TensorDictTest, MapKeepsKeysAndBatchSize) {
   EXPECT_EQ(half["next.obs"][0][0].item<float>(), 0.5);
 }
 
+TEST(TensorDictTest, APartAroundKeepsItsBatchDimsWhenAllItHoldsIsReplaced) {
+  TensorDict td({{"id", at::ones({2})}}, {2});
+  td.set("around.inner", TensorDict({{"x", at::ones({2, 3, 4})}}, {2, 3}));
+  td.set_batch_size("around", {2, 3});
+  td.set("around.inner", TensorDict({{"y", at::zeros({2, 3, 5})}}, {2, 3, 5}));
+  EXPECT_EQ(td.batch_size("around"), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(td.batch_size("around.inner"), (std::vector<int64_t>{2, 3, 5}));
+  td.set("around.inner", TensorDict());
+  EXPECT_FALSE(td.contains("around"));
+  EXPECT_TRUE(td.nested_sizes().empty());
+}
+
 }  // namespace
 }  // namespace graft
