@@ -21,7 +21,7 @@ from tensordict import TensorDictBase
 from operations import OPERATIONS
 from trees import write
 
-CASES = 2600
+CASES = 4000
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases.jsonl")
 
 

@@ -1,4 +1,4 @@
-// What each operation of the cases is in Graft; operations.py says what it is in Python.
+// What each operation of the cases is in Graft; operations/ says what it is in Python.
 #include <ATen/Functions.h>
 #include <ATen/TensorIndexing.h>
 #include <ATen/TensorOperators.h>
@@ -9,11 +9,15 @@
 
 #include "tensordict/binary.h"
 #include "tensordict/compare.h"
+#include "tensordict/copy.h"
+#include "tensordict/edit.h"
 #include "tensordict/global_reduce.h"
 #include "tensordict/indexing.h"
 #include "tensordict/join.h"
-#include "tensordict/leafwise.h"
+#include "tensordict/like.h"
+#include "tensordict/loss.h"
 #include "tensordict/map.h"
+#include "tensordict/match_keys.h"
 #include "tensordict/pad_sequence.h"
 #include "tensordict/partition.h"
 #include "tensordict/pointwise.h"
@@ -117,6 +121,37 @@ Value compare(Trees& on, const Json& a) {
 Value logical(Trees& on, const Json& a) {
   const std::string name = text(a["name"]);
   return (name == "and" ? logical_and : name == "or" ? logical_or : logical_xor)(on[0], on[1]);
+}
+
+Value bitwise(Trees& on, const Json& a) {
+  const std::string name = text(a["name"]);
+  return (name == "and" ? bitwise_and : name == "or" ? bitwise_or : bitwise_xor)(on[0], on[1]);
+}
+
+Value with_default(Trees& on, const Json& a) {
+  const Json& value = a["default"];
+  const auto [left, right] = value.is_string() ? keep_common(on[0], on[1]) : fill_missing(on[0], on[1], scalar(value));
+  return binary(text(a["name"]), left, right);
+}
+
+Value loss(Trees& on, const Json& a) {
+  const std::string name = text(a["name"]), over = text(a["reduction"]);
+  const auto reduction = over == "none"   ? at::Reduction::None
+                         : over == "mean" ? at::Reduction::Mean
+                                          : at::Reduction::Sum;
+  if (name == "mse_loss") return mse_loss(on[0], on[1], reduction);
+  return name == "l1_loss" ? l1_loss(on[0], on[1], reduction) : smooth_l1_loss(on[0], on[1], reduction);
+}
+
+Form form(const std::string& name, int64_t batch_dims) {
+  Sizes reversed;
+  for (int64_t dim = batch_dims; dim-- > 0;) reversed.push_back(dim);
+  if (name == "view") return viewed({-1});
+  if (name == "flatten") return flattened();
+  if (name == "permute") return permuted(reversed);
+  if (name == "transpose") return transposed(0, -1);
+  if (name == "squeeze") return squeezed(0);
+  return name == "unsqueeze" ? unsqueezed(0) : with_flat_keys("/");
 }
 
 Value reduce(Trees& on, const Json& a) {
@@ -226,6 +261,10 @@ const std::map<std::string, Operation>& operations() {
        }},
       {"flip", [](Trees& on, const Json& a) -> Value { return flip(on[0], sizes(a["dims"])); }},
       {"roll", [](Trees& on, const Json& a) -> Value { return roll(on[0], sizes(a["shifts"]), sizes(a["dims"])); }},
+      {"edit", changed([](Trees& on, const Json& a) {
+         edit(on[0], form(text(a["form"]), on[0].batch_dims()),
+              [](TensorDict& edited) { edited.set("new", at::ones(edited.batch_size())); });
+       })},
       {"unbind", [](Trees& on, const Json& a) -> Value { return unbind(on[0], a["dim"].get<int64_t>()); }},
       {"split", [](Trees& on, const Json& a) -> Value {
          const auto dim = a["dim"].get<int64_t>();
@@ -263,6 +302,12 @@ const std::map<std::string, Operation>& operations() {
       {"ternary", ternary},
       {"compare", compare},
       {"logical", logical},
+      {"bitwise", bitwise},
+      {"scaled", [](Trees& on, const Json& a) -> Value {
+         return (a["name"] == "add" ? add : sub)(on[0], on[1], scalar(a["alpha"]));
+       }},
+      {"default", with_default},
+      {"loss", loss},
       {"reduce", reduce},
       {"reduce_all", reduce_all},
       {"all_any", [](Trees& on, const Json& a) -> Value {
@@ -282,6 +327,13 @@ const std::map<std::string, Operation>& operations() {
          return named_map(on[0], [](const std::string& path, const Tensor& leaf) {
            return leaf + static_cast<int64_t>(path.size());
          });
+       }},
+      {"apply_", [](Trees& on, const Json& a) -> Value {
+         const bool widens = a["name"] == "wide";
+         return map_(on[0], [&](const Tensor& leaf) { return widens ? at::stack({leaf, leaf, leaf, leaf, leaf}) : leaf * 2 + 1; });
+       }},
+      {"apply_two", [](Trees& on, const Json&) -> Value {
+         return zip_map(on[0], on[1], on[2], [](const Tensor& x, const Tensor& y, const Tensor& z) { return x + y * z; });
        }},
   };
   return *table;
