@@ -10,6 +10,7 @@ load(":cairo.bzl", "cairo_repository")
 load(":googletest.bzl", "googletest_repository")
 load(":libtorch.bzl", "libtorch_repository")
 load(":nlohmann_json.bzl", "nlohmann_json_repository")
+load(":zlib.bzl", "zlib_repository")
 
 _REPOSITORIES = {
     "cairo": cairo_repository,
@@ -18,6 +19,7 @@ _REPOSITORIES = {
     "com_google_googletest": googletest_repository,
     "libtorch": libtorch_repository,
     "nlohmann_json": nlohmann_json_repository,
+    "zlib": zlib_repository,
 }
 
 def graft_dependencies():

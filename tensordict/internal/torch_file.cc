@@ -5,6 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 #include <caffe2/serialize/inline_container.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <exception>
@@ -56,7 +57,8 @@ class Records {
     auto [data, count] = reader_.getRecord(name);
     TORCH_CHECK(count == size, "\"", name, "\" is cut off");
     const uint32_t expected = checksum(name);
-    TORCH_CHECK(expected == 0 || expected == crc32(data.get(), size), "\"", name, "\" is damaged: another checksum");
+    TORCH_CHECK(expected == 0 || expected == crc32_z(0, static_cast<const Bytef*>(data.get()), size), "\"", name,
+                "\" is damaged: another checksum");
     return {std::move(data), size};
   }
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -81,25 +80,6 @@ std::string read_directory(const Parts& file) {
   return file.read(number_at(tail, end + 16, 4), number_at(tail, end + 12, 4));
 }
 
-/// Eight tables, so that eight bytes are taken at a time.
-using Tables = std::array<std::array<uint32_t, 256>, 8>;
-
-Tables make_tables() {
-  Tables tables;
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0xedb88320 : 0);
-    tables[0][i] = value;
-  }
-  for (std::size_t table = 1; table < 8; ++table) {
-    for (std::size_t i = 0; i < 256; ++i) {
-      const uint32_t before = tables[table - 1][i];
-      tables[table][i] = before >> 8 ^ tables[0][before & 255];
-    }
-  }
-  return tables;
-}
-
 }  // namespace
 
 absl::flat_hash_map<std::string, uint32_t> read_zip_checksums(const std::string& file) {
@@ -116,23 +96,6 @@ absl::flat_hash_map<std::string, uint32_t> read_zip_checksums(const std::string&
     position += kEntrySize + name_size + more;
   }
   return checksums;
-}
-
-uint32_t crc32(const void* bytes, std::size_t size) {
-  static const Tables tables = make_tables();
-  const auto* next = static_cast<const unsigned char*>(bytes);
-  uint32_t crc = ~uint32_t{0};
-  for (; size >= 8; size -= 8, next += 8) {
-    uint32_t low;
-    uint32_t high;
-    std::memcpy(&low, next, 4);
-    std::memcpy(&high, next + 4, 4);
-    low ^= crc;
-    crc = tables[7][low & 255] ^ tables[6][low >> 8 & 255] ^ tables[5][low >> 16 & 255] ^ tables[4][low >> 24] ^
-          tables[3][high & 255] ^ tables[2][high >> 8 & 255] ^ tables[1][high >> 16 & 255] ^ tables[0][high >> 24];
-  }
-  for (; size > 0; --size) crc = crc >> 8 ^ tables[0][(crc ^ *next++) & 255];
-  return ~crc;
 }
 
 }  // namespace graft::internal
