@@ -13,12 +13,15 @@
 #include "tensordict/clip.h"
 #include "tensordict/compare.h"
 #include "tensordict/consolidate.h"
+#include "tensordict/copy.h"
+#include "tensordict/edit.h"
 #include "tensordict/global_reduce.h"
 #include "tensordict/indexing.h"
 #include "tensordict/join.h"
 #include "tensordict/lazy_stack.h"
-#include "tensordict/leafwise.h"
+#include "tensordict/loss.h"
 #include "tensordict/map.h"
+#include "tensordict/match_keys.h"
 #include "tensordict/memmap.h"
 #include "tensordict/pack.h"
 #include "tensordict/partition.h"
@@ -31,6 +34,7 @@
 #include "tensordict/tensordict.h"
 #include "tensordict/unary.h"
 #include "tensordict/update.h"
+#include "vmap/vmap.h"
 
 using namespace graft;  // NOLINT: as in the page
 using torch::Tensor;
@@ -104,6 +108,15 @@ void parts_with_dims() {
   rollout.set("steps", TensorDict({{"action", torch::zeros({4, 10, 2})}}, {4, 10}));
   const TensorDict first = index(rollout, {0});  // batch size [], of "steps" [10]
 
+  rollout.set("discount", torch::tensor(0.99).expand({4}));  // one number, seen four times
+
+  edit(rollout, viewed({2, 2}), [](TensorDict& square) {  // of batch size [2, 2]
+    square.set("row", torch::arange(2).view({2, 1}).expand({2, 2}));
+  });  // rollout has a leaf "row" of shape [4]
+
+  const auto discounted = [](const TensorDict& sample) { return sample["id"] * sample["discount"]; };
+  check("leaves for all samples", torch::allclose(vmap(discounted)(rollout), torch::arange(4) * 0.99));
+  check("edits", torch::equal(rollout["row"], torch::tensor({0, 0, 1, 1})));
   check("batch dims of parts", first.batch_dims() == 0 && first.batch_size("steps") == std::vector<int64_t>{10});
 }
 
@@ -117,9 +130,17 @@ TensorDict arithmetic(const TensorDict& td) {
   const Tensor norm = global_norm(gradient);                         // one number of all leaves
   const TensorDict clipped = clip_by_global_norm(gradient, 1.);
 
+  const TensorDict frozen({{"w", torch::ones({3, 2})}});
+  const auto [ours, theirs] = fill_missing(params, frozen, 0);  // keep_common drops what only one has
+  const TensorDict total = ours + theirs;
+  const TensorDict losses = mse_loss(stepped, params);  // a number for each leaf
+  map_(total, [](const Tensor& leaf) { return leaf.clamp_max(1); });
+
   check("steps", allclose(stepped, map(params, [](const Tensor& leaf) { return leaf * 0.8; })));
   check("factors", weighted["next.obs"].sum().item<float>() == 30 && means["next.obs"].numel() == 3);
   check("comparisons", torch::equal(large["w"], stepped["w"] > 0.5));
+  check("keys of one tree", torch::equal(total["w"], torch::ones({3, 2})) && torch::equal(total["b"], params["b"]));
+  check("losses", torch::allclose(losses["b"], (params["b"] * 0.2).square().mean()));
   check("clipping", norm.item<float>() <= 1 || global_norm(clipped).item<float>() < 1.001);
   return params;
 }

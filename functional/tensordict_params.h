@@ -32,7 +32,7 @@ namespace graft {
 class TensorDictParamsImpl : public torch::nn::Module {
  public:
   /// Registers the leaves of `params`: those of a floating point or complex type as parameters, the others as buffers.
-  /// The tensors are shared, not copied, and each keeps its requires_grad: requires_grad_ of tensordict/leafwise.h
+  /// The tensors are shared, not copied, and each keeps its requires_grad: requires_grad_ of tensordict/autograd.h
   /// makes plain leaves trainable. The leaves keep their names, but those of a level come before the levels below it,
   /// parameters before buffers, as in from_module.
   /// \throws c10::ValueError listing every leaf that would be a parameter but is the result of a recorded operation,

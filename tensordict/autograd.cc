@@ -1,15 +1,19 @@
 #include "tensordict/autograd.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <ostream>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tensordict/internal/dtypes.h"
 
 namespace graft {
 namespace {
@@ -72,6 +76,22 @@ void replace_undefined(const TensorDict& inputs, bool by_zeros, Tensors& gradien
                     "gradients: the outputs do not depend on these inputs (materialize_grads gives zeros):", text);
 }
 
+/// Says whether autograd has put a gradient into the tensor.
+bool has_gradient(const at::Tensor& leaf) {
+  const bool can_have = leaf.is_leaf() || leaf.retains_grad();  // LibTorch warns if others are asked
+  return can_have && leaf.grad().defined();
+}
+
+/// Checks that the flag of every leaf may be taken away.
+void check_leaves_of_autograd(const TensorDict& tree) {
+  std::ostringstream problems;
+  for (const auto& [path, leaf] : tree.leaves()) {
+    if (!leaf.is_leaf()) problems << "\n  \"" << path << '"';
+  }
+  const std::string text = problems.str();
+  TORCH_CHECK_VALUE(text.empty(), "requires_grad_: these leaves were computed from others; detach them instead:", text);
+}
+
 }  // namespace
 
 TensorDict gradients(const TensorDict& outputs, const TensorDict& inputs, const GradientsOptions& options) {
@@ -102,6 +122,47 @@ void backward(const TensorDict& outputs, const BackwardOptions& options) {
   if (options.inputs && options.inputs->empty()) return;
   torch::autograd::backward(roots.outputs, roots.factors, options.retain_graph, options.create_graph,
                             options.inputs ? options.inputs->values() : Tensors());
+}
+
+const TensorDict& requires_grad_(const TensorDict& tree, bool requires_grad) {
+  if (requires_grad) {
+    internal::check_floating_or_complex("requires_grad_", tree);
+  } else {
+    check_leaves_of_autograd(tree);
+  }
+  for (const at::Tensor& leaf : tree.values()) leaf.requires_grad_(requires_grad);
+  return tree;
+}
+
+bool requires_grad(const TensorDict& tree) {
+  return std::any_of(tree.values().begin(), tree.values().end(),
+                     [](const at::Tensor& leaf) { return leaf.requires_grad(); });
+}
+
+TensorDict grad(const TensorDict& tree) {
+  std::vector<std::size_t> positions;
+  Tensors gradients;
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    if (!has_gradient(tree.values()[i])) continue;
+    positions.push_back(i);
+    gradients.push_back(tree.values()[i].grad());
+  }
+  TensorDict result = tree.subset(positions).with_values(std::move(gradients));
+  if (tree.is_locked()) result.lock_();
+  return result;
+}
+
+const TensorDict& zero_grad(const TensorDict& tree, bool set_to_none) {
+  for (const at::Tensor& leaf : tree.values()) {
+    if (!has_gradient(leaf)) continue;
+    if (set_to_none) {
+      leaf.mutable_grad().reset();
+    } else {
+      const at::NoGradGuard no_grad;
+      leaf.mutable_grad().zero_();
+    }
+  }
+  return tree;
 }
 
 }  // namespace graft

@@ -54,4 +54,22 @@ struct BackwardOptions {
 ///     of its shape, and every named input that does not require grad.
 void backward(const TensorDict& outputs, const BackwardOptions& options = {});
 
+// --- What autograd keeps in the leaves
+
+/// Sets the flag of the tensors themselves, so every tree that shares them sees it.
+/// \throws c10::ValueError listing every leaf whose dtype has no gradients, or, if not `requires_grad`, that was
+/// computed
+///     from others; no flag is changed.
+const TensorDict& requires_grad_(const TensorDict& tree, bool requires_grad = true);
+
+/// Says whether any leaf does.
+bool requires_grad(const TensorDict& tree);
+
+/// Returns the tree of the gradients that were accumulated in leaves, with the leaves that have one. It is locked if
+/// the tree is. Python gives None instead of an empty tree.
+TensorDict grad(const TensorDict& tree);
+
+/// Takes the gradients out of the leaves, or sets them to zero.
+const TensorDict& zero_grad(const TensorDict& tree, bool set_to_none = true);
+
 }  // namespace graft

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tensordict/leafwise.h"
+#include "tensordict/like.h"
 #include "tensordict/partition.h"
 
 namespace graft {

@@ -10,7 +10,7 @@
 // it works inside vmap and grad. One number over all leaves: global_reduce.h.
 //
 // All throw c10::IndexError for a dim that is no batch dim or is named twice, and c10::ValueError listing every leaf
-// whose dtype the function does not take: `to` (leafwise.h) converts them.
+// whose dtype the function does not take: `to` (copy.h) converts them.
 //
 // Python: the methods of TensorDict of these names, `kFeatureDims` being its dim="feature".
 #pragma once

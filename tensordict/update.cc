@@ -6,8 +6,8 @@
 #include <sstream>
 #include <utility>
 
+#include "tensordict/copy.h"
 #include "tensordict/internal/write_check.h"
-#include "tensordict/leafwise.h"
 #include "tensordict/partition.h"
 
 namespace graft {

@@ -12,7 +12,7 @@
 #include "functional/functional_call.h"
 #include "functional/module_state.h"
 #include "functional/to_module.h"
-#include "tensordict/leafwise.h"
+#include "tensordict/like.h"
 #include "tests/testing/params_model.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"

@@ -4,6 +4,8 @@
 #include <torch/torch.h>
 
 #include "functional/grad.h"
+#include "tensordict/copy.h"
+#include "tensordict/like.h"
 #include "tests/semantics/modules.h"
 #include "tests/semantics/table.h"
 #include "tests/testing/module_snapshot.h"

@@ -8,7 +8,6 @@
 #include "functional/module_state.h"
 #include "functional/slots.h"
 #include "functional/to_module.h"
-#include "tensordict/leafwise.h"
 #include "tensordict/map.h"
 
 namespace graft::testing {

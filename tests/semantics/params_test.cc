@@ -14,7 +14,7 @@
 #include "functional/to_module.h"
 #include "functional/tree.h"
 #include "tensordict/join.h"
-#include "tensordict/leafwise.h"
+#include "tensordict/like.h"
 #include "tests/semantics/table.h"
 #include "tests/testing/module_snapshot.h"
 #include "tests/testing/params_model.h"

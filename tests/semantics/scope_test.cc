@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "functional/functional_call.h"
+#include "tensordict/copy.h"
+#include "tensordict/like.h"
 #include "tests/semantics/modules.h"
 #include "tests/semantics/table.h"
 #include "tests/testing/module_snapshot.h"

@@ -8,6 +8,8 @@
 #include "functional/functional_call.h"
 #include "functional/grad.h"
 #include "functional/load_hooks.h"
+#include "tensordict/copy.h"
+#include "tensordict/like.h"
 #include "tests/semantics/modules.h"
 #include "tests/semantics/table.h"
 #include "tests/testing/module_snapshot.h"

@@ -5,6 +5,7 @@
 
 #include "functional/functional_call.h"
 #include "functional/grad.h"
+#include "tensordict/copy.h"
 #include "tests/semantics/modules.h"
 #include "tests/semantics/table.h"
 #include "tests/testing/module_snapshot.h"

@@ -96,5 +96,36 @@ TEST(BackwardTest, OutputsThatDoNotFitAreListedAndNothingIsAdded) {
   EXPECT_FALSE(in["x"].grad().defined());
 }
 
+TEST(AutogradLeavesTest, RequiresGradIsAllOrNothing) {
+  const TensorDict td({{"a", at::full({2}, 3.)}, {"b", at::full({2}, 3, at::kLong)}}, {2});
+  EXPECT_THAT([&] { requires_grad_(td); }, ThrowsWith<c10::ValueError>("\"b\"", "dtype long"));
+  EXPECT_FALSE(td["a"].requires_grad());
+  EXPECT_FALSE(requires_grad(td));
+  EXPECT_TRUE(requires_grad_(TensorDict({{"b", at::ones({2})}}))["b"].requires_grad());
+  td["a"].requires_grad_();
+  EXPECT_TRUE(requires_grad(td));
+  const TensorDict computed({{"x", td["a"] * 2}, {"y", td["a"]}, {"z", td["a"] + 1}});
+  EXPECT_THAT([&] { requires_grad_(computed, false); }, ThrowsWith<c10::ValueError>("\"x\"", "\"z\"", "detach"));
+  EXPECT_TRUE(td["a"].requires_grad());
+  EXPECT_FALSE(requires_grad(requires_grad_(td, false)));
+}
+
+TEST(AutogradLeavesTest, GradHoldsTheLeavesThatHaveOne) {
+  TensorDict td({{"a", at::ones({2}).requires_grad_()}, {"b", at::ones({2}).requires_grad_()}, {"c", at::ones({2})}},
+                {2});
+  EXPECT_TRUE(grad(td).empty());
+  const at::Tensor product = td["a"] * 3;
+  product.sum().backward();
+  td.set("d", product);  // no leaf of autograd
+  const TensorDict got = grad(td);
+  EXPECT_THAT(got, TensorDictEq(TensorDict({{"a", at::full({2}, 3.)}}, {2})));
+  EXPECT_TRUE(got["a"].is_same(td["a"].grad()));
+  EXPECT_TRUE(grad(td.lock_()).is_locked());
+  EXPECT_EQ(&zero_grad(td, /*set_to_none=*/false), &td);
+  EXPECT_TRUE(td["a"].grad().equal(at::zeros({2})));
+  zero_grad(td);
+  EXPECT_FALSE(td["a"].grad().defined());
+}
+
 }  // namespace
 }  // namespace graft

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "functional/grad.h"
-#include "tensordict/leafwise.h"
+#include "tensordict/like.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
 #include "vmap/vmap.h"

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "tensordict/archive.h"
+#include "tensordict/copy.h"
 #include "tensordict/indexing.h"
 #include "tensordict/join.h"
-#include "tensordict/leafwise.h"
 #include "tensordict/partition.h"
 #include "tensordict/pointwise.h"
 #include "tensordict/print.h"

@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "tensordict/leafwise.h"
+#include "tensordict/copy.h"
+#include "tensordict/like.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
 
