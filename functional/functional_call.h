@@ -140,8 +140,7 @@ inline constexpr bool kStartWithOptions = std::is_same_v<std::remove_cvref_t<Fir
 ///     `forward`.
 /// \throws c10::IndexError listing every name that the module does not have.
 /// \throws c10::ValueError listing every leaf with another shape than what it stands for, in a concurrent call and for
-/// a
-///     parameter with an unknown handle with another dtype or device too, or names of one parameter that are given
+///     a parameter with an unknown handle with another dtype or device too, or names of one parameter that are given
 ///     different leaves. Exceptions of `forward` pass through.
 /// \throws c10::Error if `options.checked`, listing leaves whose gradient goes to the module's own tensor, and those of
 ///     which it cannot be told, because they require grad and the module's own tensors do not.

@@ -87,12 +87,13 @@ auto value_and_gradients_at(const F& f, Args&&... args) {
 /// f: `(args...) -> []` or `(args...) -> ([], aux)`; the result: `(args...) -> gradient` or `-> (gradient, aux)`.
 ///
 /// \tparam argnums Which arguments, each once, the first if none is given; negative numbers count from the end. For one
-/// number the gradient has the type and the shapes of that argument, for several it is a std::tuple in their order.
+///     number the gradient has the type and the shapes of that argument, for several it is a std::tuple in their order.
 /// \param f A function that can be called as const. A tensor that it does not use gets a gradient of zeros. A no_grad
-/// in f is respected; one around the call does not stop the derivative, only what would be recorded outside. \throws
-/// c10::ValueError from the call, if the result of f is not of shape []. \throws c10::TypeError from the call, if that
-/// result is not of a floating type, or if a differentiated argument has leaves of an integral or boolean type. All of
-/// these are listed. Python: torch.func.grad.
+///     in f is respected; one around the call does not stop the derivative, only what would be recorded outside.
+/// \throws c10::ValueError from the call, if the result of f is not of shape [].
+/// \throws c10::TypeError from the call, if that result is not of a floating type, or if a differentiated argument has
+///     leaves of an integral or boolean type. All of these are listed.
+/// Python: torch.func.grad.
 template <int... argnums, class F>
 auto grad(F f) {
   return [f = std::move(f)]<class... Args>(Args&&... args) {

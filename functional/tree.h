@@ -70,8 +70,9 @@ std::vector<TreePart> collect_parts(T& value) {
   return parts;
 }
 
-/// Replaces every tensor of `part` by `change(tensor)`; a TensorDict keeps its paths and its batch size. \throws
-/// c10::ValueError if a new leaf of a TensorDict does not start with the batch size; the part is then as before.
+/// Replaces every tensor of `part` by `change(tensor)`; a TensorDict keeps its paths and its batch size.
+/// \throws c10::ValueError if a new leaf of a TensorDict does not start with the batch size; the part is then as
+///     before.
 void replace_tensors(const TreePart& part, absl::FunctionRef<Tensor(const Tensor&)> change);
 
 /// The place of one tensor in a tree.

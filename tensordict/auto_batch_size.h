@@ -10,7 +10,8 @@ namespace graft {
 
 /// Makes the longest prefix that the shapes of all leaves share the batch size of `tree`, but at most `batch_dims` dims
 /// of it. A tree without leaves keeps its batch size. Python: TensorDict.auto_batch_size_.
-/// \throws c10::Error if the tree is locked. \throws c10::ValueError if `batch_dims` is negative.
+/// \throws c10::Error if the tree is locked.
+/// \throws c10::ValueError if `batch_dims` is negative.
 TensorDict& auto_batch_size_(TensorDict& tree, std::optional<int64_t> batch_dims = std::nullopt);
 
 }  // namespace graft

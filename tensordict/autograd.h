@@ -30,8 +30,8 @@ struct GradientsOptions {
 
 /// Returns the gradients of the sum of all outputs, in the shape of `inputs`: its keys, order and batch sizes; not
 /// locked. Outputs that do not require grad count as constants. Python: torch.autograd.grad of TensorDicts, which
-/// leaves unused inputs out. \throws c10::ValueError listing every input that does not require grad, every output that
-/// needs its `grad_outputs`
+/// leaves unused inputs out.
+/// \throws c10::ValueError listing every input that does not require grad, every output that needs its `grad_outputs`
 ///     and has none of its shape, and afterwards every input that the outputs do not depend on.
 TensorDict gradients(const TensorDict& outputs, const TensorDict& inputs, const GradientsOptions& options = {});
 
@@ -50,16 +50,14 @@ struct BackwardOptions {
 /// Adds the gradients of the sum of all outputs to the `grad` of the tensors that they were computed from. Outputs that
 /// do not require grad count as constants. Python: TensorDict.backward.
 /// \throws c10::ValueError if no output requires grad, or listing every output that needs its `grad_outputs` and has
-/// none
-///     of its shape, and every named input that does not require grad.
+///     none of its shape, and every named input that does not require grad.
 void backward(const TensorDict& outputs, const BackwardOptions& options = {});
 
 // --- What autograd keeps in the leaves
 
 /// Sets the flag of the tensors themselves, so every tree that shares them sees it.
 /// \throws c10::ValueError listing every leaf whose dtype has no gradients, or, if not `requires_grad`, that was
-/// computed
-///     from others; no flag is changed.
+///     computed from others; no flag is changed.
 const TensorDict& requires_grad_(const TensorDict& tree, bool requires_grad = true);
 
 /// Says whether any leaf does.

@@ -40,8 +40,8 @@ at::Tensor global_var(const TensorDict& tree, int64_t batch_dims = 0, int64_t co
 at::Tensor global_norm(const TensorDict& tree, int64_t batch_dims = 0);
 
 /// Returns the sum of `left * right` over all elements of both trees, which are aligned by path; complex numbers are
-/// not conjugated. \throws c10::ValueError also listing every key that only one of the trees has and every leaf of
-/// another shape.
+/// not conjugated.
+/// \throws c10::ValueError also listing every key that only one of the trees has and every leaf of another shape.
 at::Tensor dot(const TensorDict& left, const TensorDict& right, int64_t batch_dims = 0);
 
 }  // namespace graft

@@ -35,9 +35,9 @@ TensorDict index(const TensorDict& tree, Indices indices);
 /// Writes the leaves of `source` to the elements that `index` would return, as copy_ does: dims of size 1 beyond the
 /// batch dims broadcast, dtypes are converted. Every tree that shares the leaves sees it. Leaves that only `tree` has
 /// stay; those that only `source` has are added, filled with zeros elsewhere, and parts that are new have the batch
-/// dims that they have in `source`. A locked tree takes values, no new leaves. Python: `td[indices] = source`. \throws
-/// c10::IndexError as index. \throws c10::ValueError if the batch size of `source` is not that of `index(tree,
-/// indices)`, and listing every leaf
+/// dims that they have in `source`. A locked tree takes values, no new leaves. Python: `td[indices] = source`.
+/// \throws c10::IndexError as index.
+/// \throws c10::ValueError if the batch size of `source` is not that of `index(tree, indices)`, and listing every leaf
 ///     that does not fit or cannot be written to: one that requires grad, or whose elements share memory. The tree is
 ///     unchanged then.
 TensorDict& index_put_(TensorDict& tree, Indices indices, const TensorDict& source);
@@ -49,7 +49,8 @@ TensorDict& index_put_(TensorDict& tree, Indices indices, const at::Tensor& valu
 TensorDict& index_put_(TensorDict& tree, Indices indices, const at::Scalar& value);
 
 /// Returns `length` elements of a batch dim, from `start` on, which may count from the end. Leaves are views; the
-/// result is locked if the tree is. \throws c10::IndexError for a `dim` or a range that is not there.
+/// result is locked if the tree is.
+/// \throws c10::IndexError for a `dim` or a range that is not there.
 TensorDict narrow(const TensorDict& tree, int64_t dim, int64_t start, int64_t length);
 
 /// Returns the elements of a batch dim at the positions `index`, a tensor of integers of shape `[n]` or `[]`: leaves
@@ -58,9 +59,9 @@ TensorDict narrow(const TensorDict& tree, int64_t dim, int64_t start, int64_t le
 TensorDict index_select(const TensorDict& tree, int64_t dim, const at::Tensor& index);
 
 /// Gathers elements along a batch dim: `out[i][j] = tree[i][index[i][j]]` for `dim` 1 of 2. `index` is a tensor of
-/// int64 with one dim for each batch dim and becomes the batch size. Leaves are copies. \throws c10::IndexError for a
-/// `dim` or a position out of range. \throws c10::ValueError if `index` has another number of dims, or is larger than
-/// the tree in a dim but `dim`.
+/// int64 with one dim for each batch dim and becomes the batch size. Leaves are copies.
+/// \throws c10::IndexError for a `dim` or a position out of range.
+/// \throws c10::ValueError if `index` has another number of dims, or is larger than the tree in a dim but `dim`.
 TensorDict gather(const TensorDict& tree, int64_t dim, const at::Tensor& index);
 
 /// Returns the elements where `mask` is true: leaves `[mask dims..., rest...] -> [n, rest...]`. Leaves are copies.

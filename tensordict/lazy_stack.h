@@ -41,7 +41,8 @@ class LazyStack {
   const TensorDict& operator[](std::size_t position) const;
 
   /// Adds a member at the end, or before the one at `position`.
-  /// \throws c10::ValueError if its batch size is another. \throws c10::IndexError for a `position` beyond the end.
+  /// \throws c10::ValueError if its batch size is another.
+  /// \throws c10::IndexError for a `position` beyond the end.
   void append(TensorDict member);
   void insert(std::size_t position, TensorDict member);
 
@@ -81,7 +82,8 @@ class LazyStack {
   void set(std::string_view path, const at::Tensor& value);
 
   /// Copies the data of `value` into the members' leaves; it broadcasts to the shape of the stacked leaf.
-  /// \throws c10::IndexError listing the members that do not have the leaf. \throws c10::ValueError as update_.
+  /// \throws c10::IndexError listing the members that do not have the leaf.
+  /// \throws c10::ValueError as update_.
   void set_(std::string_view path, const at::Tensor& value) const;
 
   /// Removes the leaf or part at `path` from every member.

@@ -56,8 +56,7 @@ TensorDict zip_map(const TensorDict& first, const TensorDict& second, const Tens
 // shapes of the leaves and are converted to their dtypes. They return `tree`, which may be locked. Python: apply_.
 
 /// \throws c10::ValueError listing every leaf that cannot be written: a result of another shape or kind of dtype, a
-/// leaf
-///     that requires grad while grad mode is on, memory that an expanded leaf holds several times.
+///     leaf that requires grad while grad mode is on, memory that an expanded leaf holds several times.
 const TensorDict& map_(const TensorDict& tree, LeafFunction function);
 
 /// \throws as map_.

@@ -29,8 +29,8 @@ struct PadSequenceOptions {
 
 /// Pads every tree to the longest one and stacks them: leaves `[..., length_i, rest...] -> [n, ..., longest, rest...]`.
 /// Leaves are copies, the result is not locked. Python: tensordict.pad_sequence, which makes a mask for each leaf,
-/// since it also pads dims beyond the batch dims. \throws c10::ValueError if there is no tree, if the mask's path is
-/// taken, and listing every key, batch size, shape,
+/// since it also pads dims beyond the batch dims.
+/// \throws c10::ValueError if there is no tree, if the mask's path is taken, and listing every key, batch size, shape,
 ///     dtype and device that is not as in the first tree, but for the size of `pad_dim`.
 /// \throws c10::IndexError if `pad_dim` is no batch dim.
 TensorDict pad_sequence(const std::vector<TensorDict>& trees, const PadSequenceOptions& options = {});

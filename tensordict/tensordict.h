@@ -72,7 +72,8 @@ class TensorDict {
   int64_t batch_dims() const { return static_cast<int64_t>(batch_size_.size()); }
 
   /// Returns the leading dims that the leaves of the part at `path` share: those of the tree, and what the part has
-  /// beyond. \throws c10::IndexError if nothing lies below `path`.
+  /// beyond.
+  /// \throws c10::IndexError if nothing lies below `path`.
   std::vector<int64_t> batch_size(std::string_view path) const;
 
   /// Returns the dims that parts have beyond those of the tree.

@@ -56,7 +56,8 @@ at::Tensor pop(TensorDict& tree, std::string_view path, at::Tensor otherwise);
 at::Tensor setdefault(TensorDict& tree, std::string_view path, at::Tensor otherwise);
 
 /// Moves the leaf or part at `from` to the end of the tree, under the path `to`.
-/// \throws c10::IndexError if nothing is at `from`. \throws c10::ValueError if something else is at `to`, or around it.
+/// \throws c10::IndexError if nothing is at `from`.
+/// \throws c10::ValueError if something else is at `to`, or around it.
 void rename_key(TensorDict& tree, std::string_view from, std::string_view to);
 
 /// Removes all leaves; the batch size stays.

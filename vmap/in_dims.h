@@ -53,8 +53,8 @@ class MappedDims {
   std::vector<MappedDims> for_each(std::size_t count, const char* option, const char* values) const;
 
   /// Returns what is given for the part at `path` of a value (a path of a TreePart, see functional/tree.h, or of a leaf
-  /// of a TensorDict): dims of its own, or one that stands for all. \throws c10::ValueError naming `option`, if there
-  /// is nothing for that place.
+  /// of a TensorDict): dims of its own, or one that stands for all.
+  /// \throws c10::ValueError naming `option`, if there is nothing for that place.
   const MappedDims& below(std::string_view path, const char* option) const;
 
   /// Checks that every dim stands for something, given the paths of all leaves of the value.

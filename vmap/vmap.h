@@ -136,12 +136,14 @@ ArgumentParts collect_results(Result& result) {
 ///
 /// f: `(args...) -> results`; the result: `(args... with a dim of size b) -> results with a dim of size b`.
 ///
-/// \param f A function that can be called as const and returns a tree of tensors (functional/tree.h). \param options
-/// Over which dims, into which dims, and how random operators draw. \throws c10::ValueError from the call, if the
-/// number of in_dims or out_dims is not that of the arguments or results, no argument is mapped, a mapped one holds no
-/// tensor, a dim is out of range, the sizes of the mapped dims differ (each is listed with an example), chunk_size is
-/// not positive, or a result depends on mapped values although its out_dim is std::nullopt. \throws
-/// c10::NotImplementedError with Fallback::kError, naming the operator. Python: torch.func.vmap.
+/// \param f A function that can be called as const and returns a tree of tensors (functional/tree.h).
+/// \param options Over which dims, into which dims, and how random operators draw.
+/// \throws c10::ValueError from the call, if the number of in_dims or out_dims is not that of the arguments or results,
+///     no argument is mapped, a mapped one holds no tensor, a dim is out of range, the sizes of the mapped dims differ
+///     (each is listed with an example), chunk_size is not positive, or a result depends on mapped values although its
+///     out_dim is std::nullopt.
+/// \throws c10::NotImplementedError with Fallback::kError, naming the operator.
+/// Python: torch.func.vmap.
 template <class F>
 auto vmap(F f, VmapOptions options = {}) {
   return [f = std::move(f), options = std::move(options)]<class... Args>(Args&&... args) {

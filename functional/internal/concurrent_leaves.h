@@ -13,7 +13,8 @@
 namespace graft::internal {
 
 /// Returns each tensor of the module that a leaf is given for, once, with that leaf. Names of one tensor need not all
-/// be given: they all mean the same tensor. \throws c10::IndexError listing every name that the module does not have.
+/// be given: they all mean the same tensor.
+/// \throws c10::IndexError listing every name that the module does not have.
 /// \throws c10::ValueError listing every leaf whose shape, dtype or device is not that of a tensor which it can stand
 ///     for, or every two names of one tensor that are given different leaves.
 std::vector<std::pair<at::Tensor, at::Tensor>> concurrent_leaves(SwapPlan& plan,
