@@ -36,6 +36,7 @@ using at::Tensor;
 using at::indexing::TensorIndex;
 using Trees = std::vector<TensorDict>;
 using Sizes = std::vector<int64_t>;
+using Leaves = std::vector<Tensor>;
 using Operation = std::function<Value(Trees&, const Json&)>;
 
 std::string text(const Json& json) { return json.get<std::string>(); }
@@ -330,10 +331,11 @@ const std::map<std::string, Operation>& operations() {
        }},
       {"apply_", [](Trees& on, const Json& a) -> Value {
          const bool widens = a["name"] == "wide";
-         return map_(on[0], [&](const Tensor& leaf) { return widens ? at::stack({leaf, leaf, leaf, leaf, leaf}) : leaf * 2 + 1; });
+         return map_(on[0], [&](const Tensor& leaf) { return widens ? at::stack(Leaves(5, leaf)) : leaf * 2 + 1; });
        }},
       {"apply_two", [](Trees& on, const Json&) -> Value {
-         return zip_map(on[0], on[1], on[2], [](const Tensor& x, const Tensor& y, const Tensor& z) { return x + y * z; });
+         const auto sum = [](const Tensor& x, const Tensor& y, const Tensor& z) { return x + y * z; };
+         return zip_map(on[0], on[1], on[2], sum);
        }},
   };
   return *table;
