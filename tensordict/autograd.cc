@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -28,8 +29,10 @@ struct Roots {
 
 void describe_factor(const std::string& path, const at::Tensor& output, const at::Tensor* factor,
                      std::ostream& problems) {
-  if (!factor && output.numel() == 1) return;
-  if (!factor) {
+  if (!factor && output.numel() == 1 && !output.is_complex()) return;
+  if (!factor && output.is_complex()) {
+    problems << "\n  output \"" << path << "\": complex, expected an entry in grad_outputs";
+  } else if (!factor) {
     problems << "\n  output \"" << path << "\": shape " << output.sizes()
              << ", expected a single number or an entry in grad_outputs";
   } else if (factor->sizes() != output.sizes()) {
@@ -82,6 +85,16 @@ bool has_gradient(const at::Tensor& leaf) {
   return can_have && leaf.grad().defined();
 }
 
+void check_not_of_inference(const TensorDict& tree) {
+  if (c10::InferenceMode::is_enabled()) return;
+  std::string problems;
+  for (const auto& [path, leaf] : tree.leaves()) {
+    if (leaf.is_inference()) problems += c10::str("\n  \"", path, '"');
+  }
+  TORCH_CHECK_VALUE(problems.empty(),
+                    "requires_grad_: these leaves were made in inference mode; clone them:", problems);
+}
+
 /// Checks that the flag of every leaf may be taken away.
 void check_leaves_of_autograd(const TensorDict& tree) {
   std::ostringstream problems;
@@ -127,6 +140,7 @@ void backward(const TensorDict& outputs, const BackwardOptions& options) {
 const TensorDict& requires_grad_(const TensorDict& tree, bool requires_grad) {
   if (requires_grad) {
     internal::check_floating_or_complex("requires_grad_", tree);
+    check_not_of_inference(tree);
   } else {
     check_leaves_of_autograd(tree);
   }

@@ -18,7 +18,7 @@ namespace graft {
 
 struct GradientsOptions {
   /// What each output is multiplied by before all are added up, of its shape; not needed for outputs that are all
-  /// single numbers. Not owned. There may be leaves of other names.
+  /// single real numbers. Not owned. There may be leaves of other names.
   const TensorDict* grad_outputs = nullptr;
   /// Keep the graph for another call? If it is not said, it stays if `create_graph`.
   std::optional<bool> retain_graph = std::nullopt;
@@ -56,8 +56,8 @@ void backward(const TensorDict& outputs, const BackwardOptions& options = {});
 // --- What autograd keeps in the leaves
 
 /// Sets the flag of the tensors themselves, so every tree that shares them sees it.
-/// \throws c10::ValueError listing every leaf whose dtype has no gradients, or, if not `requires_grad`, that was
-///     computed from others; no flag is changed.
+/// \throws c10::ValueError listing every leaf whose dtype has no gradients or that was made in inference mode, or, if not
+///     `requires_grad`, that was computed from others; no flag is changed.
 const TensorDict& requires_grad_(const TensorDict& tree, bool requires_grad = true);
 
 /// Says whether any leaf does.

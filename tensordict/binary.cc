@@ -1,22 +1,20 @@
 #include "tensordict/binary.h"
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 
-#include <sstream>
-#include <string>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "tensordict/internal/for_all_leaves.h"
+#include "tensordict/internal/write_leaves.h"
 
 namespace graft {
 namespace {
 
 using internal::for_all_leaves;
-using internal::for_all_leaves_;
-using internal::Result;
 using internal::Tensors;
+using internal::write_leaves;
 
 // LibTorch names these two for a tensor and a number differently.
 at::Tensor larger(const at::Tensor& leaf, const at::Tensor& other) { return at::maximum(leaf, other); }
@@ -24,61 +22,45 @@ at::Tensor larger(const at::Tensor& leaf, const at::Scalar& other) { return at::
 at::Tensor smaller(const at::Tensor& leaf, const at::Tensor& other) { return at::minimum(leaf, other); }
 at::Tensor smaller(const at::Tensor& leaf, const at::Scalar& other) { return at::clamp_max(leaf, other); }
 
-bool takes_alpha(at::ScalarType dtype, const at::Scalar& alpha) {
-  if (alpha.isComplex()) return c10::isComplexType(dtype);
-  return !alpha.isFloatingPoint() || !c10::isIntegralType(dtype, /*includeBool=*/true);
-}
-
-/// LibTorch checks this too, but one leaf at a time, when others may have been changed.
-void check_alpha(const char* call, const TensorDict& tree, const std::vector<Tensors>& sides, const at::Scalar& alpha) {
-  std::ostringstream problems;
-  for (std::size_t i = 0; i < tree.size(); ++i) {
-    const at::ScalarType dtype = at::result_type(sides[0][i], sides[1][i]);
-    if (takes_alpha(dtype, alpha)) continue;
-    problems << "\n  \"" << tree.keys()->path(i) << "\": the result has dtype " << dtype;
-  }
-  const std::string text = problems.str();
-  TORCH_CHECK_VALUE(text.empty(), call, ": these leaves cannot be combined with alpha = ", alpha, ':', text);
-}
-
 }  // namespace
 
 // A sum with a factor, and the same in place.
-#define GRAFT_SCALED_SUM(name)                                                                                    \
-  TensorDict name(const TensorDict& tree, const Operand& other, const at::Scalar& alpha) {                        \
-    internal::Aligned aligned = internal::align(#name, tree, {&other});                                           \
-    check_alpha(#name, tree, aligned.sides, alpha);                                                               \
-    return tree.with_values(                                                                                      \
-        for_all_leaves([&](const auto& a, const auto& b) { return at::_foreach_##name(a, b, alpha); },            \
-                       [&](const auto& a, const auto& b) { return a.name(b, alpha); }, aligned.sides[0],          \
-                       aligned.sides[1]),                                                                         \
-        std::move(aligned.batch_size));                                                                           \
-  }                                                                                                               \
-  const TensorDict& name##_(const TensorDict& tree, const Operand& other, const at::Scalar& alpha) {              \
-    const internal::Aligned aligned = internal::align_in_place(#name "_", tree, {&other}, Result::kOfItsKind);    \
-    check_alpha(#name "_", tree, aligned.sides, alpha);                                                           \
-    for_all_leaves_([&](const auto& a, const auto& b) { at::_foreach_##name##_(a, b, alpha); },                   \
-                    [&](const auto& a, const auto& b) { a.name##_(b, alpha); }, tree.values(), aligned.sides[1]); \
-    return tree;                                                                                                  \
+#define GRAFT_SCALED_SUM(name)                                                                           \
+  TensorDict name(const TensorDict& tree, const Operand& other, const at::Scalar& alpha) {               \
+    internal::Aligned aligned = internal::align(#name, tree, {&other});                                  \
+    internal::check_factor(#name, tree, aligned.sides, alpha);                                           \
+    return tree.with_values(                                                                             \
+        for_all_leaves([&](const auto& a, const auto& b) { return at::_foreach_##name(a, b, alpha); },   \
+                       [&](const auto& a, const auto& b) { return a.name(b, alpha); }, aligned.sides[0], \
+                       aligned.sides[1]),                                                                \
+        std::move(aligned.batch_size));                                                                  \
+  }                                                                                                      \
+  const TensorDict& name##_(const TensorDict& tree, const Operand& other, const at::Scalar& alpha) {     \
+    const internal::Aligned aligned = internal::align_in_place(#name "_", tree, {&other});               \
+    write_leaves(                                                                                        \
+        #name "_", tree, [&](const auto& a, const auto& b) { at::_foreach_##name##_(a, b, alpha); },     \
+        [&](const auto& a, const auto& b) { a.name##_(b, alpha); }, aligned.sides[1]);                   \
+    return tree;                                                                                         \
   }
 GRAFT_SCALED_SUM(add)
 GRAFT_SCALED_SUM(sub)
 #undef GRAFT_SCALED_SUM
 
 // One function with a fused operation, and the same in place.
-#define GRAFT_FUSED_BINARY(name, single, single_)                                                        \
-  TensorDict name(const TensorDict& tree, const Operand& other) {                                        \
-    return internal::combine(#name, tree, other, [](const Tensors& l, const auto& r) {                   \
-      return for_all_leaves([](const auto& a, const auto& b) { return at::_foreach_##name(a, b); },      \
-                            [](const at::Tensor& a, const auto& b) { return single; }, l, r);            \
-    });                                                                                                  \
-  }                                                                                                      \
-  const TensorDict& name##_(const TensorDict& tree, const Operand& other) {                              \
-    internal::combine_(#name "_", tree, other, Result::kOfItsKind, [](const Tensors& l, const auto& r) { \
-      for_all_leaves_([](const auto& a, const auto& b) { at::_foreach_##name##_(a, b); },                \
-                      [](const at::Tensor& a, const auto& b) { single_; }, l, r);                        \
-    });                                                                                                  \
-    return tree;                                                                                         \
+#define GRAFT_FUSED_BINARY(name, single, single_)                                                   \
+  TensorDict name(const TensorDict& tree, const Operand& other) {                                   \
+    return internal::combine(#name, tree, other, [](const Tensors& l, const auto& r) {              \
+      return for_all_leaves([](const auto& a, const auto& b) { return at::_foreach_##name(a, b); }, \
+                            [](const at::Tensor& a, const auto& b) { return single; }, l, r);       \
+    });                                                                                             \
+  }                                                                                                 \
+  const TensorDict& name##_(const TensorDict& tree, const Operand& other) {                         \
+    internal::with_side(#name "_", tree, other, [&](const auto& side) {                             \
+      write_leaves(                                                                                 \
+          #name "_", tree, [](const auto& a, const auto& b) { at::_foreach_##name##_(a, b); },      \
+          [](const at::Tensor& a, const auto& b) { single_; }, side);                               \
+    });                                                                                             \
+    return tree;                                                                                    \
   }
 GRAFT_FUSED_BINARY(pow, a.pow(b), a.pow_(b))
 GRAFT_FUSED_BINARY(maximum, larger(a, b), a.copy_(larger(a, b)))
@@ -98,7 +80,15 @@ TensorDict clamp(const TensorDict& tree, const Operand& min, const Operand& max)
 }
 
 const TensorDict& clamp_(const TensorDict& tree, const Operand& min, const Operand& max) {
-  internal::align_in_place("clamp_", tree, {&min, &max}, Result::kOfItsKind);  // throws before anything is changed
+  // Both ends are asked for before the first one is written.
+  internal::with_side("clamp_", tree, min, [&](const auto& side) {
+    internal::check_write(
+        "clamp_", tree, [](const at::Tensor& a, const auto& b) { a.clamp_min_(b); }, side);
+  });
+  internal::with_side("clamp_", tree, max, [&](const auto& side) {
+    internal::check_write(
+        "clamp_", tree, [](const at::Tensor& a, const auto& b) { a.clamp_max_(b); }, side);
+  });
   return clamp_max_(clamp_min_(tree, min), max);
 }
 
@@ -109,8 +99,12 @@ TensorDict remainder(const TensorDict& tree, const Operand& divisor) {
 }
 
 const TensorDict& remainder_(const TensorDict& tree, const Operand& divisor) {
-  internal::combine_("remainder_", tree, divisor, Result::kOfItsKind, [](const Tensors& l, const auto& r) {
-    internal::for_each_leaf([](const at::Tensor& a, const auto& b) { return a.remainder_(b); }, l, r);
+  const auto of_leaf = [](const at::Tensor& a, const auto& b) { a.remainder_(b); };
+  internal::with_side("remainder_", tree, divisor, [&](const auto& side) {
+    const auto of_all = [&](const Tensors& leaves, const auto& divisors) {
+      for (std::size_t i = 0; i < leaves.size(); ++i) of_leaf(leaves[i], internal::leaf_of(divisors, i));
+    };
+    write_leaves("remainder_", tree, of_all, of_leaf, side);
   });
   return tree;
 }

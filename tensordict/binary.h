@@ -9,7 +9,7 @@
 // end in an underscore change the data of the leaves, which every tree that shares them sees, and return the tree.
 //
 // All throw c10::ValueError listing the keys that only one of two trees has, or for an operand that does not broadcast
-// to the batch size; those in place also listing every leaf whose shape or dtype cannot take the result, and change
+// to the batch size; those in place also listing every leaf that cannot take the result, and change
 // nothing then.
 #pragma once
 

@@ -29,7 +29,7 @@ at::Tensor checked_norm(const char* call, const TensorDict& tree, const ClipOpti
 
 void check_targets(const char* call, const TensorDict& tree) {
   internal::WriteProblems problems;
-  for (const auto& [path, leaf] : tree.leaves()) problems.check_target(path, leaf, /*takes_gradients=*/false);
+  for (const auto& [path, leaf] : tree.leaves()) problems.check_target(path, leaf, internal::Source{});
   problems.throw_if_any(call);
 }
 
@@ -37,7 +37,9 @@ at::Tensor factor_for(const at::Tensor& norm, double max_norm) { return (max_nor
 
 /// Can one fused operation multiply all leaves by the factor?
 bool can_fuse(const Tensors& leaves, const at::Tensor& factor) {
-  const auto fits = [&](const at::Tensor& leaf) { return leaf.device() == factor.device(); };
+  const auto fits = [&](const at::Tensor& leaf) {  // a number without dims would take on the dtype of the factor
+    return leaf.device() == factor.device() && (leaf.dim() > 0 || leaf.dtype() == factor.dtype());
+  };
   return factor.dim() == 0 && !leaves.empty() && !factor.requires_grad() && !internal::any_transformed(leaves) &&
          !internal::is_transformed(factor) && std::all_of(leaves.begin(), leaves.end(), fits);
 }

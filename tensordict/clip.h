@@ -30,7 +30,7 @@ TensorDict clip_by_global_norm(const TensorDict& tree, double max_norm, const Cl
 /// Scales the data of the leaves, which every tree that shares them sees, without a gradient history; a tensor under
 /// two names is scaled once. Python: torch.nn.utils.clip_grad_norm_.
 /// \returns the norm before.
-/// \throws as above; nothing is changed then.
+/// \throws as above, and c10::ValueError listing every leaf that is expanded; nothing is changed then.
 at::Tensor clip_by_global_norm_(const TensorDict& tree, double max_norm, const ClipOptions& options = {});
 
 }  // namespace graft

@@ -24,6 +24,7 @@ TensorDict clone(const TensorDict& tree);
 TensorDict detach(const TensorDict& tree);
 
 /// The same, but autograd does not see what is written to the leaves: it may change values that a backward still needs.
+/// Inside vmap and grad, LibTorch has no such thing. \throws c10::Error there.
 TensorDict data(const TensorDict& tree);
 
 /// Returns leaves whose elements lie in the order of their dims; those that do already are shared.

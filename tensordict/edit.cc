@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
+#include "tensordict/internal/part_sizes.h"
 #include "tensordict/partition.h"
 #include "tensordict/shape.h"
 
@@ -44,13 +46,16 @@ Form reshaped(Change there) {
           [](const TensorDict& edited, const TensorDict& tree) { return reshape(edited, tree.batch_size()); }};
 }
 
-/// Text that is in a path before would not come back as it was.
-void check_no_path_has(const char* call, const TensorDict& tree, const std::string& text) {
+/// Checks that `text` written as `other_text`, and back, gives each path.
+void check_that_paths_come_back(const char* call, const TensorDict& tree, const std::string& text,
+                                const std::string& other_text) {
   std::string problems;
   for (const auto& [path, value] : tree.leaves()) {
-    if (path.find(text) != std::string::npos) problems += c10::str("\n  \"", path, '"');
+    const std::string there = absl::StrReplaceAll(path, {{text, other_text}});
+    const std::string back = absl::StrReplaceAll(there, {{other_text, text}});
+    if (back != path) problems += c10::str("\n  \"", path, "\": it would be \"", back, '"');
   }
-  TORCH_CHECK_VALUE(problems.empty(), call, ": these paths have \"", text, "\" in them already:", problems);
+  TORCH_CHECK_VALUE(problems.empty(), call, ": these paths would not come back as they are:", problems);
 }
 
 }  // namespace
@@ -105,21 +110,19 @@ Form transposed(int64_t dim0, int64_t dim1) {
 
 Form with_flat_keys(const std::string& separator) {
   return {[=](const TensorDict& tree) {
-            check_no_path_has("with_flat_keys", tree, separator);
+            check_that_paths_come_back("with_flat_keys", tree, ".", separator);
             return flatten_keys(tree, separator);
           },
           [=](const TensorDict& edited, const TensorDict& tree) {
             TensorDict back = unflatten_keys(edited, separator);
-            for (const auto& [part, beyond] : tree.nested_sizes().parts()) {
-              if (back.keys()->is_subtree(part)) back.set_batch_size(part, tree.batch_size(part));
-            }
+            internal::take_part_sizes(back, tree);
             return back;
           }};
 }
 
 Form with_nested_keys(const std::string& separator) {
   return {[=](const TensorDict& tree) {
-            check_no_path_has("with_nested_keys", tree, ".");
+            check_that_paths_come_back("with_nested_keys", tree, separator, ".");
             return unflatten_keys(tree, separator);
           },
           [=](const TensorDict& edited, const TensorDict&) { return flatten_keys(edited, separator); }};

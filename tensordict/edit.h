@@ -45,7 +45,7 @@ Form permuted(at::IntArrayRef dims);                          ///< `permute`
 Form transposed(int64_t dim0, int64_t dim1);                  ///< `transpose`
 
 // Forms with other keys, by the functions of partition.h. \throws c10::ValueError, when used, listing every path that
-// would not come back as it was: one that has the separator, or for the second a dot, in it already.
+// would not come back as it was, as one that has the separator, or for the second a dot, in it already.
 
 Form with_flat_keys(const std::string& separator);    ///< `flatten_keys`
 Form with_nested_keys(const std::string& separator);  ///< `unflatten_keys`

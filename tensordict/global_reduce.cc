@@ -1,6 +1,7 @@
 #include "tensordict/global_reduce.h"
 
 #include <ATen/Functions.h>
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <c10/util/Exception.h>
 
@@ -79,6 +80,14 @@ at::Tensor all_elements(const char* call, const TensorDict& tree, int64_t batch_
   return at::cat(internal::for_each_leaf(of_leaf, tree.values()), -1);
 }
 
+/// Returns the dtype that those of all leaves promote to.
+at::ScalarType common_dtype(const TensorDict& tree) {
+  if (tree.empty()) return c10::get_default_dtype_as_scalartype();
+  at::ScalarType dtype = tree.values()[0].scalar_type();
+  for (const at::Tensor& value : tree.values()) dtype = c10::promoteTypes(dtype, value.scalar_type());
+  return dtype;
+}
+
 int64_t elements(const TensorDict& tree, int64_t batch_dims) {
   int64_t count = 0;
   for (const at::Tensor& value : tree.values()) {
@@ -144,8 +153,10 @@ at::Tensor global_amin(const TensorDict& tree, int64_t batch_dims) {
 
 at::Tensor global_mean(const TensorDict& tree, int64_t batch_dims) {
   check_floating_or_complex("global_mean", tree);
-  const auto sum = [](const at::Tensor& x) { return x.sum(-1); };
-  return reduce_twice("global_mean", tree, batch_dims, sum) / elements(tree, batch_dims);
+  // The sum of many small floats can be beyond their range when their mean is not.
+  const auto sum = [](const at::Tensor& x) { return x.sum(-1, /*keepdim=*/false, at::toOpMathType(x.scalar_type())); };
+  const at::Tensor mean = reduce_twice("global_mean", tree, batch_dims, sum) / elements(tree, batch_dims);
+  return mean.to(common_dtype(tree));
 }
 
 at::Tensor global_std(const TensorDict& tree, int64_t batch_dims, int64_t correction) {

@@ -133,8 +133,14 @@ TensorDict with_missing_leaves(TensorDict tree, const TensorDict& source) {
     if (tree.find(path) != nullptr) continue;
     check_clash(tree, path, problems);
     const at::Tensor& value = source.values()[i];
+    const std::vector<int64_t> sizes = joined(tree.batch_size(), own_sizes(value, source.batch_dims()));
+    const std::vector<int64_t> around = joined(tree.batch_size(), tree.nested_sizes().at(path));
+    if (!internal::starts_with(sizes, around)) {
+      problems.add(path) << "shape " << at::IntArrayRef(sizes) << ", expected to start with "
+                         << at::IntArrayRef(around);
+    }
     missing.push_back(i);
-    zeros.push_back(value.new_zeros(joined(tree.batch_size(), own_sizes(value, source.batch_dims()))));
+    zeros.push_back(value.new_zeros(sizes));
   }
   problems.throw_if_any("index_put_");
   if (missing.empty()) return tree;
@@ -185,7 +191,7 @@ TensorDict& index_put_(TensorDict& tree, Indices indices, const TensorDict& sour
     const std::string& path = source.keys()->path(i);
     const at::Tensor& value = source.values()[i];
     const at::Tensor& target = targets.emplace_back(same_table ? changed.values()[i] : changed.at(path));
-    problems.check_target(path, target, value.requires_grad());
+    problems.check_target(path, target, internal::source_of(value));
     problems.check_value(path, value, chosen_sizes(place, tree, target), target);
     if (value.dim() < target.dim() - tree.batch_dims() + source.batch_dims()) {
       problems.add(path) << "shape " << value.sizes() << ", expected one of as many dims as that of the leaf there";
@@ -204,7 +210,7 @@ TensorDict& index_put_(TensorDict& tree, Indices indices, const at::Tensor& valu
   const Place place = find_place("index_put_", tree, indices);
   WriteProblems problems;
   for (const auto& [path, target] : tree.leaves()) {
-    problems.check_target(path, target, value.requires_grad());
+    problems.check_target(path, target, internal::source_of(value));
     problems.check_value(path, value, chosen_sizes(place, tree, target), target);
   }
   problems.throw_if_any("index_put_");
@@ -218,10 +224,8 @@ TensorDict& index_put_(TensorDict& tree, Indices indices, const at::Scalar& valu
   const Place place = find_place("index_put_", tree, indices);
   WriteProblems problems;
   for (const auto& [path, target] : tree.leaves()) {
-    problems.check_target(path, target, /*takes_gradients=*/false);
-    if (value.isComplex() && !target.is_complex()) {
-      problems.add(path) << "a complex number, expected one that converts to " << target.dtype();
-    }
+    problems.check_target(path, target, internal::Source{});
+    problems.check_number(path, value, target);
   }
   problems.throw_if_any("index_put_");
   for (at::Tensor target : tree.values()) target.index_put_(place.indices, value);

@@ -56,11 +56,12 @@ TensorDict narrow(const TensorDict& tree, int64_t dim, int64_t start, int64_t le
 /// Returns the elements of a batch dim at the positions `index`, a tensor of integers of shape `[n]` or `[]`: leaves
 /// `[..., size, rest...] -> [..., n, rest...]`. Leaves are copies.
 /// \throws c10::IndexError for a `dim` or a position out of range.
+/// \throws c10::ValueError for an index of more dims.
 TensorDict index_select(const TensorDict& tree, int64_t dim, const at::Tensor& index);
 
 /// Gathers elements along a batch dim: `out[i][j] = tree[i][index[i][j]]` for `dim` 1 of 2. `index` is a tensor of
 /// int64 with one dim for each batch dim and becomes the batch size. Leaves are copies.
-/// \throws c10::IndexError for a `dim` or a position out of range.
+/// \throws c10::IndexError for a `dim` out of range, c10::Error for a position out of range.
 /// \throws c10::ValueError if `index` has another number of dims, or is larger than the tree in a dim but `dim`.
 TensorDict gather(const TensorDict& tree, int64_t dim, const at::Tensor& index);
 

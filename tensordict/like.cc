@@ -7,7 +7,7 @@
 #include "tensordict/internal/batch_dims.h"
 #include "tensordict/internal/dtypes.h"
 #include "tensordict/internal/for_all_leaves.h"
-#include "tensordict/operand.h"
+#include "tensordict/internal/write_leaves.h"
 
 namespace graft {
 namespace {
@@ -74,15 +74,18 @@ TensorDict new_empty(const TensorDict& tree, const std::vector<int64_t>& batch_s
 }
 
 const TensorDict& zero_(const TensorDict& tree) {
-  internal::check_in_place("zero_", tree, nullptr, internal::Result::kOfItsKind);
-  internal::for_all_leaves_([](const Tensors& leaves) { at::_foreach_zero_(leaves); },
-                            [](const at::Tensor& leaf) { leaf.zero_(); }, tree.values());
+  internal::write_leaves(
+      "zero_", tree, [](const Tensors& leaves) { at::_foreach_zero_(leaves); },
+      [](const at::Tensor& leaf) { leaf.zero_(); });
   return tree;
 }
 
 const TensorDict& fill_(const TensorDict& tree, const at::Scalar& value) {
-  internal::check_in_place("fill_", tree, nullptr, internal::Result::kOfItsKind);
-  for (const at::Tensor& leaf : tree.values()) leaf.fill_(value);
+  const auto fill_one = [&](const at::Tensor& leaf) { leaf.fill_(value); };
+  const auto fill_all = [&](const Tensors& leaves) {
+    for (const at::Tensor& leaf : leaves) fill_one(leaf);
+  };
+  internal::write_leaves("fill_", tree, fill_all, fill_one);
   return tree;
 }
 

@@ -36,7 +36,8 @@ TensorDict new_full(const TensorDict& tree, const std::vector<int64_t>& batch_si
 TensorDict new_empty(const TensorDict& tree, const std::vector<int64_t>& batch_size);
 
 /// Set all elements of the leaves, which every tree that shares them sees.
-/// \throws c10::ValueError listing every leaf that autograd does not let one write to; nothing is changed then.
+/// \throws c10::ValueError listing every leaf that autograd guards, that is expanded, or whose dtype does not have the
+///     number; nothing is changed then.
 const TensorDict& zero_(const TensorDict& tree);
 const TensorDict& fill_(const TensorDict& tree, const at::Scalar& value);
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tensordict/internal/dtypes.h"
 #include "tensordict/map.h"
 #include "tensordict/structure.h"
 
@@ -16,6 +17,8 @@ TensorDict loss(const char* call, const TensorDict& input, const TensorDict& tar
                 LeafPairFunction of_leaves) {
   const std::string problems = describe_mismatch(target, input, {.dtypes = false, .devices = false});
   TORCH_CHECK_VALUE(problems.empty(), call, ": the target is not like the input:", problems);
+  internal::check_dtypes(
+      call, input, [](const at::Tensor& leaf) { return leaf.is_floating_point(); }, "a floating one");
   if (reduction == at::Reduction::None) return zip_map(input, target, of_leaves);
   return zip_map(input, target, of_leaves, {});
 }

@@ -8,7 +8,8 @@
 // `at::Reduction::Mean` or `Sum` each leaf becomes one number and the batch size of the result is {}; with
 // `at::Reduction::None` leaves keep their shapes. The result has the keys and order of `input`, and is not locked.
 //
-// All throw c10::ValueError listing every key that only one of the trees has, and every leaf of another shape: torch
+// All throw c10::ValueError listing every leaf of no floating dtype, every key that only one of the trees has, and every
+// leaf of another shape: torch
 // broadcasts [n] to [n, 1], which makes of n errors a table of n * n.
 //
 // Python: torch.nn.functional's functions for TensorDicts, where smooth_l1_loss ignores `beta`.

@@ -23,7 +23,8 @@ std::pair<TensorDict, TensorDict> keep_common(const TensorDict& left, const Tens
 
 /// Returns both trees with the leaves that only the other one has, filled with `value`: of the shape, dtype and device
 /// there, in the batch dims here. They come last.
-/// \throws c10::ValueError listing every path that is a leaf in one tree and a part in the other.
+/// \throws c10::ValueError listing every path that is a leaf in one tree and a part in the other, every leaf that does
+///     not start with the batch dims of the part that it comes into, and every one whose dtype does not have `value`.
 std::pair<TensorDict, TensorDict> fill_missing(const TensorDict& left, const TensorDict& right,
                                                const at::Scalar& value);
 

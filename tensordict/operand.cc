@@ -101,18 +101,9 @@ void align_leaves(const std::vector<const Operand*>& operands, std::vector<Tenso
   }
 }
 
-void check_dtype(const std::string& path, const at::Tensor& target, at::ScalarType result, WriteProblems& problems) {
-  if (c10::canCast(result, target.scalar_type())) return;
-  problems.add(path) << "the result has dtype " << result << ", which does not convert to " << target.dtype();
-}
-
-bool any_requires_grad(const std::vector<Tensors>& sides, std::size_t leaf) {
-  return std::any_of(sides.begin(), sides.end(), [&](const Tensors& side) { return side[leaf].requires_grad(); });
-}
-
-at::ScalarType result_dtype(at::ScalarType dtype, Result result) {
-  const bool becomes_floating = result == Result::kFloating && c10::isIntegralType(dtype, /*includeBool=*/true);
-  return becomes_floating ? c10::get_default_dtype_as_scalartype() : dtype;
+bool takes_factor(at::ScalarType dtype, const at::Scalar& factor) {
+  if (factor.isComplex()) return c10::isComplexType(dtype);
+  return !factor.isFloatingPoint() || !c10::isIntegralType(dtype, /*includeBool=*/true);
 }
 
 }  // namespace
@@ -136,37 +127,32 @@ Aligned align(const char* call, const TensorDict& tree, Operands operands) {
   return {std::move(sides), std::move(batch_size)};
 }
 
-Aligned align_in_place(const char* call, const TensorDict& tree, Operands operands, Result result) {
+Aligned align_in_place(const char* call, const TensorDict& tree, Operands operands) {
   Aligned aligned = align(call, tree, operands);
   WriteProblems problems;
   for (std::size_t i = 0; i < tree.size(); ++i) {
-    const std::string& path = tree.keys()->path(i);
     const at::Tensor& target = tree.values()[i];
-    problems.check_target(path, target, any_requires_grad(aligned.sides, i));
-    const bool target_grows = aligned.sides[0][i].dim() > target.dim();
-    at::ScalarType dtype = result_dtype(target.scalar_type(), result);
+    if (aligned.sides[0][i].dim() == target.dim()) continue;
     for (std::size_t s = 1; s < aligned.sides.size(); ++s) {
-      const at::Tensor& value = aligned.sides[s][i];
-      if (target_grows || !at::is_expandable_to(value.sizes(), target.sizes())) {
-        problems.add(path) << "shape " << value.sizes() << ", expected one that broadcasts to " << target.sizes();
-      }
-      if (value.scalar_type() != dtype) dtype = c10::promoteTypes(dtype, at::result_type(target, value));
+      problems.add(tree.keys()->path(i)) << "shape " << aligned.sides[s][i].sizes()
+                                         << ", expected one that broadcasts to " << target.sizes();
     }
-    check_dtype(path, target, dtype, problems);
   }
   problems.throw_if_any(call);
   return {std::move(aligned.sides), tree.batch_size()};
 }
 
-void check_in_place(const char* call, const TensorDict& tree, const at::Scalar* number, Result result) {
+void check_factor(const char* call, const TensorDict& tree, const std::vector<Tensors>& sides,
+                  const at::Scalar& factor) {
   WriteProblems problems;
-  for (const auto& [path, target] : tree.leaves()) {
-    problems.check_target(path, target, /*takes_gradients=*/false);
-    if (target.is_floating_point() && !(number && number->isComplex())) continue;
-    at::ScalarType dtype = number ? at::result_type(target, *number) : target.scalar_type();
-    check_dtype(path, target, result_dtype(dtype, result), problems);
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    at::ScalarType dtype = sides[0][i].scalar_type();
+    for (const Tensors& side : sides) {
+      if (side[i].scalar_type() != dtype) dtype = c10::promoteTypes(dtype, at::result_type(sides[0][i], side[i]));
+    }
+    if (!takes_factor(dtype, factor)) problems.add(tree.keys()->path(i)) << "dtype " << dtype;
   }
-  problems.throw_if_any(call);
+  problems.throw_if_any(c10::str(call, ", with the factor ", factor));
 }
 
 }  // namespace graft::internal

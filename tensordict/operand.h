@@ -68,18 +68,14 @@ struct Aligned {
 ///     broadcast.
 Aligned align(const char* call, const TensorDict& tree, std::initializer_list<const Operand*> operands);
 
-/// What an operator makes of whole numbers.
-enum class Result { kOfItsKind, kFloating };
+/// The same for an operation that writes to the leaves of `tree`, whose sides[0] does not count.
+/// \throws c10::ValueError also listing every leaf that would have to have more dims.
+Aligned align_in_place(const char* call, const TensorDict& tree, std::initializer_list<const Operand*> operands);
 
-/// The same for an operation that writes to the leaves of `tree`.
-/// \throws c10::ValueError also listing every leaf whose shape or dtype cannot take the result, or that autograd
-/// guards.
-Aligned align_in_place(const char* call, const TensorDict& tree, std::initializer_list<const Operand*> operands,
-                       Result result);
-
-/// Checks an operation with a number, or with none, that writes to the leaves of `tree`.
-/// \throws c10::ValueError listing every leaf whose dtype cannot take the result, or that autograd guards.
-void check_in_place(const char* call, const TensorDict& tree, const at::Scalar* number, Result result);
+/// Checks that a number may multiply whole numbers: LibTorch checks this for some functions, and cuts it for others.
+/// \throws c10::ValueError listing every leaf whose result has a dtype that does not take `factor`.
+void check_factor(const char* call, const TensorDict& tree, const std::vector<std::vector<at::Tensor>>& sides,
+                  const at::Scalar& factor);
 
 }  // namespace internal
 }  // namespace graft

@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "tensordict/internal/part_sizes.h"
 #include "tensordict/nested_key.h"
 
 namespace graft {
@@ -111,6 +112,7 @@ TensorDict renamed(const char* call, const TensorDict& tree, Rename rename) {
   }
   const std::string text = problems.str();
   TORCH_CHECK_VALUE(text.empty(), call, ": these leaves cannot be renamed:", text);
+  internal::take_part_sizes(result, tree);
   return result;
 }
 
@@ -150,9 +152,7 @@ TensorDict merge(const std::vector<TensorDict>& trees) {
   for (const TensorDict& tree : trees) add_tree(tree, result, problems);
   const std::string text = problems.str();
   TORCH_CHECK_VALUE(text.empty(), "merge: these leaves do not fit:", text);
-  for (const TensorDict& tree : trees) {
-    for (const auto& [part, beyond] : tree.nested_sizes().parts()) result.set_batch_size(part, tree.batch_size(part));
-  }
+  for (const TensorDict& tree : trees) internal::take_part_sizes(result, tree);
   return result;
 }
 

@@ -50,7 +50,8 @@ std::pair<TensorDict, TensorDict> partition(const TensorDict& tree, LeafPredicat
 ///     and a part in another, and every leaf that does not start with the batch size.
 TensorDict merge(const std::vector<TensorDict>& trees);
 
-/// Returns the leaves under single names: the names of a path joined by `separator`, "a/b" for "a.b".
+/// Returns the leaves under single names: the names of a path joined by `separator`, "a/b" for "a.b". There are no parts
+/// then, and no batch dims of theirs.
 /// \throws c10::ValueError listing the names that two leaves would have, and if `separator` is empty or has a dot.
 TensorDict flatten_keys(const TensorDict& tree, const std::string& separator);
 

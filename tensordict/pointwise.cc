@@ -3,17 +3,17 @@
 #include <ATen/Functions.h>
 
 #include "tensordict/internal/for_all_leaves.h"
+#include "tensordict/internal/write_leaves.h"
 #include "tensordict/unary.h"
 
 namespace graft {
 
 using internal::for_all_leaves;
-using internal::for_all_leaves_;
-using internal::Result;
 using internal::Tensors;
+using internal::write_leaves;
 
 // One operator: with an operand on the right, with a tensor on the left, and in place.
-#define GRAFT_ARITHMETIC(symbol, name, result)                                                                      \
+#define GRAFT_ARITHMETIC(symbol, name)                                                                              \
   TensorDict operator symbol(const TensorDict& left, const Operand& right) {                                        \
     return internal::combine("operator" #symbol, left, right, [](const Tensors& l, const auto& r) {                 \
       return for_all_leaves([](const auto& a, const auto& b) { return at::_foreach_##name(a, b); },                 \
@@ -29,17 +29,18 @@ using internal::Tensors;
         std::move(aligned.batch_size));                                                                             \
   }                                                                                                                 \
   TensorDict& operator symbol##=(TensorDict& left, const Operand& right) {                                          \
-    internal::combine_("operator" #symbol "=", left, right, result, [](const Tensors& l, const auto& r) {           \
-      for_all_leaves_([](const auto& a, const auto& b) { at::_foreach_##name##_(a, b); },                           \
-                      [](const auto& a, const auto& b) { a.name##_(b); }, l, r);                                    \
+    internal::with_side("operator" #symbol "=", left, right, [&](const auto& side) {                                \
+      write_leaves(                                                                                                 \
+          "operator" #symbol "=", left, [](const auto& a, const auto& b) { at::_foreach_##name##_(a, b); },         \
+          [](const auto& a, const auto& b) { a.name##_(b); }, side);                                                \
     });                                                                                                             \
     return left;                                                                                                    \
   }
 
-GRAFT_ARITHMETIC(+, add, Result::kOfItsKind)
-GRAFT_ARITHMETIC(-, sub, Result::kOfItsKind)
-GRAFT_ARITHMETIC(*, mul, Result::kOfItsKind)
-GRAFT_ARITHMETIC(/, div, Result::kFloating)
+GRAFT_ARITHMETIC(+, add)
+GRAFT_ARITHMETIC(-, sub)
+GRAFT_ARITHMETIC(*, mul)
+GRAFT_ARITHMETIC(/, div)
 #undef GRAFT_ARITHMETIC
 
 TensorDict operator-(const TensorDict& tree) { return neg(tree); }

@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "tensordict/global_reduce.h"
+#include "tensordict/internal/batch_dims.h"
 #include "tensordict/internal/dtypes.h"
 #include "tensordict/internal/for_all_leaves.h"
 
@@ -22,20 +23,10 @@ using Kind = ReducedDims::Kind;
 /// Reduces one leaf over dims, of which there is at least one.
 using Reduction = absl::FunctionRef<at::Tensor(const at::Tensor& value, at::IntArrayRef dims, bool keepdim)>;
 
-int64_t checked_dim(const char* call, const TensorDict& tree, int64_t dim) {
-  const int64_t dims = tree.batch_dims();
-  TORCH_CHECK_INDEX(-dims <= dim && dim < dims, call, ": dim ", dim, " is no batch dim; the batch size is ",
-                    at::IntArrayRef(tree.batch_size()));
-  return dim < 0 ? dim + dims : dim;
-}
-
 /// Returns the named batch dims, counted from the front and in order.
-std::vector<int64_t> checked_dims(const char* call, const TensorDict& tree, const std::vector<int64_t>& named) {
-  std::vector<int64_t> dims;
-  for (const int64_t dim : named) dims.push_back(checked_dim(call, tree, dim));
+std::vector<int64_t> sorted_dims(const char* call, const TensorDict& tree, const std::vector<int64_t>& named) {
+  std::vector<int64_t> dims = internal::wrap_dims(call, named, tree);
   std::sort(dims.begin(), dims.end());
-  TORCH_CHECK_INDEX(std::adjacent_find(dims.begin(), dims.end()) == dims.end(), call, ": the dims ",
-                    at::IntArrayRef(named), " name a dim of batch size ", at::IntArrayRef(tree.batch_size()), " twice");
   return dims;
 }
 
@@ -84,7 +75,7 @@ TensorDict reduce(const char* call, const TensorDict& tree, const ReducedDims& o
                   Reduction reduction) {
   if (over.kind() == Kind::kAll) return reduce_all(tree, keepdim, reduction);
   if (over.kind() == Kind::kFeatures) return reduce_features(tree, keepdim, reduction);
-  const std::vector<int64_t> dims = checked_dims(call, tree, over.dims());
+  const std::vector<int64_t> dims = sorted_dims(call, tree, over.dims());
   Tensors results;
   results.reserve(tree.size());
   for (const at::Tensor& value : tree.values()) results.push_back(reduce_leaf(value, dims, keepdim, reduction));
@@ -165,12 +156,12 @@ at::Tensor any(const TensorDict& tree) { return global_any(tree); }
 // Extremes along a dim, which goes or becomes 1, and those up to each place.
 #define GRAFT_EXTREMES(name)                                                                           \
   ValuesAndIndices name(const TensorDict& tree, int64_t dim, bool keepdim) {                           \
-    dim = checked_dim(#name, tree, dim);                                                               \
+    dim = internal::wrap_dim(#name, dim, tree.batch_dims());                                           \
     return along(tree, reduced(tree.batch_size(), {dim}, keepdim),                                     \
                  [&](const at::Tensor& x) { return at::name(x, dim, keepdim); });                      \
   }                                                                                                    \
   ValuesAndIndices cum##name(const TensorDict& tree, int64_t dim) {                                    \
-    dim = checked_dim("cum" #name, tree, dim);                                                         \
+    dim = internal::wrap_dim("cum" #name, dim, tree.batch_dims());                                     \
     return along(tree, tree.batch_size(), [&](const at::Tensor& x) { return at::cum##name(x, dim); }); \
   }
 GRAFT_EXTREMES(max)
@@ -180,7 +171,7 @@ GRAFT_EXTREMES(min)
 TensorDict softmax(const TensorDict& tree, int64_t dim) {
   check_dtypes(
       "softmax", tree, [](const at::Tensor& x) { return x.is_floating_point(); }, "a floating one");
-  dim = checked_dim("softmax", tree, dim);
+  dim = internal::wrap_dim("softmax", dim, tree.batch_dims());
   return tree.map([&](const at::Tensor& x) { return at::softmax(x, dim); });
 }
 

@@ -9,8 +9,8 @@
 // beyond its own batch dims. Results have the keys and order of the tree and are not locked. Gradients flow, and all of
 // it works inside vmap and grad. One number over all leaves: global_reduce.h.
 //
-// All throw c10::IndexError for a dim that is no batch dim or is named twice, and c10::ValueError listing every leaf
-// whose dtype the function does not take: `to` (copy.h) converts them.
+// All throw c10::IndexError for a dim that is no batch dim, and c10::ValueError for one that is named twice and listing
+// every leaf whose dtype the function does not take: `to` (copy.h) converts them.
 //
 // Python: the methods of TensorDict of these names, `kFeatureDims` being its dim="feature".
 #pragma once

@@ -230,7 +230,19 @@ void TensorDict::set(std::string_view path, const TensorDict& tree) {
   if (!tree.empty() && starts_with(tree.batch_size(), around)) {
     const auto beyond = at::IntArrayRef(tree.batch_size()).slice(batch_size_.size());
     nested.set(path, beyond.vec(), tree.nested_sizes());
+  } else {
+    for (const auto& [part, beyond] : tree.nested_sizes().parts()) {
+      const std::vector<int64_t> sizes = tree.batch_size(part);
+      if (!starts_with(sizes, around)) continue;
+      nested.set(join_path(path, part), at::IntArrayRef(sizes).slice(batch_size_.size()).vec(), {});
+    }
   }
+  std::ostringstream problems;
+  for (const auto& [below, value] : tree.leaves()) {
+    const std::string leaf = join_path(path, below);
+    check_leaf(leaf, value, joined(batch_size_, nested.at(leaf)), problems);
+  }
+  throw_if_any(problems);
   changed.set_nested(std::move(nested));
   for (const auto& [below, value] : tree.leaves()) changed.set(join_path(path, below), value);
   *this = std::move(changed);
@@ -261,6 +273,7 @@ void TensorDict::set_batch_size(std::string_view path, const std::vector<int64_t
                     path, "\", expected to start with that of the tree around it, ", at::IntArrayRef(around));
   NestedSizes nested = nested_sizes();
   nested.set(path, at::IntArrayRef(batch_size).slice(batch_size_.size()).vec(), {});
+  check_nested(*keys_, nested);
   check_values(*keys_, values_, batch_size_, nested);
   set_nested(std::move(nested));
 }

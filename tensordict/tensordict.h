@@ -150,8 +150,8 @@ class TensorDict {
 
   /// Gives the part at `path` a batch size of its own, or takes it back if that is the batch size around it.
   /// \throws c10::IndexError if nothing lies below `path`.
-  /// \throws c10::ValueError if it does not start with the batch size around it, and listing every leaf of the part
-  ///     that does not start with it.
+  /// \throws c10::ValueError if it does not start with the batch size around it, if that of a part within does not start
+  ///     with it, and listing every leaf of the part that does not.
   void set_batch_size(std::string_view path, const std::vector<int64_t>& batch_size);
 
  private:

@@ -8,47 +8,47 @@
 // batch sizes of the tree and are locked if it is. Python: the methods of TensorDict of these names.
 //
 // The functions that end in an underscore change the data of the leaves, which every tree that shares them sees, and
-// return their argument. They throw c10::ValueError listing every leaf of whole numbers whose results are none; nothing
-// is changed then.
+// return their argument. They throw c10::ValueError listing every leaf that does not take the result, as whole numbers do
+// not that of exp, or that cannot be written to; nothing is changed then.
 #pragma once
 
 #include "tensordict/tensordict.h"
 
 namespace graft {
 
-// The functions, and what each makes of whole numbers: others of the kind, or floating numbers.
+// The list of the functions.
 #define GRAFT_UNARY_FUNCTIONS(X) \
-  X(abs, kOfItsKind)             \
-  X(acos, kFloating)             \
-  X(asin, kFloating)             \
-  X(atan, kFloating)             \
-  X(ceil, kOfItsKind)            \
-  X(cos, kFloating)              \
-  X(cosh, kFloating)             \
-  X(erf, kFloating)              \
-  X(erfc, kFloating)             \
-  X(exp, kFloating)              \
-  X(expm1, kFloating)            \
-  X(floor, kOfItsKind)           \
-  X(frac, kOfItsKind)            \
-  X(lgamma, kFloating)           \
-  X(log, kFloating)              \
-  X(log10, kFloating)            \
-  X(log1p, kFloating)            \
-  X(log2, kFloating)             \
-  X(neg, kOfItsKind)             \
-  X(reciprocal, kFloating)       \
-  X(round, kOfItsKind)           \
-  X(sigmoid, kFloating)          \
-  X(sign, kOfItsKind)            \
-  X(sin, kFloating)              \
-  X(sinh, kFloating)             \
-  X(sqrt, kFloating)             \
-  X(tan, kFloating)              \
-  X(tanh, kFloating)             \
-  X(trunc, kOfItsKind)
+  X(abs)                         \
+  X(acos)                        \
+  X(asin)                        \
+  X(atan)                        \
+  X(ceil)                        \
+  X(cos)                         \
+  X(cosh)                        \
+  X(erf)                         \
+  X(erfc)                        \
+  X(exp)                         \
+  X(expm1)                       \
+  X(floor)                       \
+  X(frac)                        \
+  X(lgamma)                      \
+  X(log)                         \
+  X(log10)                       \
+  X(log1p)                       \
+  X(log2)                        \
+  X(neg)                         \
+  X(reciprocal)                  \
+  X(round)                       \
+  X(sigmoid)                     \
+  X(sign)                        \
+  X(sin)                         \
+  X(sinh)                        \
+  X(sqrt)                        \
+  X(tan)                         \
+  X(tanh)                        \
+  X(trunc)
 
-#define GRAFT_DECLARE(name, result)        \
+#define GRAFT_DECLARE(name)                \
   TensorDict name(const TensorDict& tree); \
   const TensorDict& name##_(const TensorDict& tree);
 GRAFT_UNARY_FUNCTIONS(GRAFT_DECLARE)

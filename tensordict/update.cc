@@ -6,7 +6,9 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "tensordict/copy.h"
+#include "tensordict/internal/part_sizes.h"
 #include "tensordict/internal/write_check.h"
 #include "tensordict/partition.h"
 
@@ -35,9 +37,9 @@ Tensors targets_in(const char* call, const TensorDict& tree, const TensorDict& o
 
 /// Puts the leaves of `other` into `tree`, and makes its parts, if they are new, what they are in `other`.
 void set_all(TensorDict& tree, const TensorDict& other) {
-  std::vector<std::string> new_parts;
+  absl::flat_hash_set<std::string> new_parts;
   for (const auto& [part, beyond] : other.nested_sizes().parts()) {
-    if (!tree.contains(part)) new_parts.push_back(part);
+    if (!tree.contains(part)) new_parts.insert(part);
   }
   std::ostringstream problems;
   for (const auto& [path, value] : other.leaves()) {
@@ -49,7 +51,7 @@ void set_all(TensorDict& tree, const TensorDict& other) {
   }
   const std::string text = problems.str();
   TORCH_CHECK_VALUE(text.empty(), "update: these leaves do not fit:", text, "\nNothing is changed.");
-  for (const std::string& part : new_parts) tree.set_batch_size(part, other.batch_size(part));
+  internal::take_part_sizes(tree, other, [&](const std::string& part) { return new_parts.contains(part); });
 }
 
 void check_batch_size(const char* call, const TensorDict& tree, const TensorDict& other) {
@@ -121,6 +123,7 @@ void rename_key(TensorDict& tree, std::string_view from, std::string_view to) {
     changed.erase(from);
     changed.set(to, tree.subtree(from));
   }
+  internal::take_part_sizes(changed, tree);  // of parts that had no leaf for the moment
   tree = std::move(changed);
 }
 

@@ -42,17 +42,6 @@ Tensors for_all_leaves(Fused fused, Single single, const Tensors& first, const S
   return fused(first, others...);
 }
 
-/// The same for operations that write to the leaves of the first side.
-template <typename Fused, typename Single, typename... Sides>
-void for_all_leaves_(Fused fused, Single single, const Tensors& first, const Sides&... others) {
-  if (first.empty()) return;
-  if (any_transformed(first) || (... || any_transformed(others))) {
-    for (std::size_t i = 0; i < first.size(); ++i) single(first[i], leaf_of(others, i)...);
-  } else {
-    fused(first, others...);
-  }
-}
-
 /// Returns `tree` with the results of an operation on it and an operand. `results(left, right)` is given the leaves of
 /// the tree, and a number or a list.
 template <typename Results>
@@ -60,17 +49,6 @@ TensorDict combine(const char* call, const TensorDict& tree, const Operand& oper
   if (operand.number()) return tree.with_values(results(tree.values(), *operand.number()));
   Aligned aligned = align(call, tree, {&operand});
   return tree.with_values(results(aligned.sides[0], aligned.sides[1]), std::move(aligned.batch_size));
-}
-
-/// The same for an operation that writes to the leaves of `tree`.
-template <typename Write>
-void combine_(const char* call, const TensorDict& tree, const Operand& operand, Result result, Write write) {
-  if (operand.number()) {
-    check_in_place(call, tree, operand.number(), result);
-    write(tree.values(), *operand.number());
-  } else {
-    write(tree.values(), align_in_place(call, tree, {&operand}, result).sides[1]);
-  }
 }
 
 }  // namespace graft::internal

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -125,6 +126,22 @@ TEST(AutogradLeavesTest, GradHoldsTheLeavesThatHaveOne) {
   EXPECT_TRUE(td["a"].grad().equal(at::zeros({2})));
   zero_grad(td);
   EXPECT_FALSE(td["a"].grad().defined());
+}
+
+TEST(AutogradLeavesTest, LeavesOfInferenceModeAreListedBeforeAnyFlagIsSet) {
+  at::Tensor made;
+  {
+    const c10::InferenceMode inference;
+    made = at::ones({2});
+  }
+  const TensorDict td({{"a", at::ones({2})}, {"b", made}});
+  EXPECT_THAT([&] { requires_grad_(td); }, ThrowsWith<c10::ValueError>("requires_grad_", "\"b\""));
+  EXPECT_FALSE(td["a"].requires_grad());
+}
+
+TEST(BackwardTest, AComplexOutputNeedsItsFactor) {
+  const at::Tensor z = at::ones({}, at::kComplexDouble).requires_grad_();
+  EXPECT_THAT([&] { backward(TensorDict({{"out", z * 2}})); }, ThrowsWith<c10::ValueError>("output \"out\": complex"));
 }
 
 }  // namespace

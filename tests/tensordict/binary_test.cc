@@ -12,6 +12,7 @@
 
 #include "functional/grad.h"
 #include "tensordict/like.h"
+#include "tensordict/pointwise.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
 #include "vmap/vmap.h"
@@ -104,7 +105,7 @@ TEST(BinaryTest, EveryFunctionWorksInsideVmapAndGrad) {
 TEST(BinaryTest, AlphaHasToBeOfTheKindOfTheResult) {
   const TensorDict counts({{"n", at::ones({2}, at::kLong)}, {"x", at::ones({2})}, {"m", at::ones({2}, at::kLong)}});
   EXPECT_THAT([&] { add(counts, counts, 0.5); },
-              ThrowsWith<c10::ValueError>("add: ", "\"n\": the result has dtype Long", "\"m\"", "alpha = 0.5"));
+              ThrowsWith<c10::ValueError>("add, with the factor 0.5", "\"n\": dtype Long", "\"m\""));
   EXPECT_THAT([&] { sub_(counts, counts, 0.5); }, ThrowsWith<c10::ValueError>("sub_: ", "\"n\"", "\"m\""));
   EXPECT_TRUE(counts["x"].equal(at::ones({2})));
   EXPECT_TRUE(add(counts, counts, 3)["n"].equal(at::full({2}, 4, at::kLong)));
@@ -145,6 +146,22 @@ TEST(BinaryTest, ClampInPlaceChecksBothEndsFirst) {
   EXPECT_THAT(td, TensorDictEq(example()));
 }
 
+TEST(BinaryTest, NothingIsWrittenInPlaceIfOneLeafCannotBe) {
+  const at::Tensor x = at::ones({2});
+  const auto with = [&](at::ScalarType dtype) { return TensorDict({{"a", x}, {"b", at::ones({2}, dtype)}}); };
+  const TensorDict bools = with(at::kBool), longs = with(at::kLong), bytes = with(at::kByte);
+  const TensorDict complex = with(at::kComplexFloat);
+  TensorDict flags = bools;
+  EXPECT_THAT([&] { flags -= bools; }, ThrowsWith<c10::ValueError>("operator-=", "\"b\""));
+  EXPECT_THAT([&] { maximum_(complex, complex); }, ThrowsWith<c10::ValueError>("maximum_", "\"b\""));
+  EXPECT_THAT([&] { pow_(longs, -1); }, ThrowsWith<c10::ValueError>("pow_", "\"b\""));
+  EXPECT_THAT([&] { remainder_(longs, 0); }, ThrowsWith<c10::ValueError>("remainder_", "\"b\""));
+  EXPECT_THAT([&] { clamp_max_(bytes, -300); }, ThrowsWith<c10::ValueError>("clamp_max_", "\"b\""));
+  EXPECT_THAT([&] { clamp_(bytes, 2, -300); }, ThrowsWith<c10::ValueError>("clamp_: ", "\"b\""));
+  EXPECT_THAT([&] { add_(bytes, bytes, 300); }, ThrowsWith<c10::ValueError>("add_", "\"b\""));
+  EXPECT_TRUE(x.equal(at::ones({2})));
+}
+
 TEST(BinaryTest, MessagesNameTheCall) {
   EXPECT_THAT(
       [&] {
@@ -155,7 +172,7 @@ TEST(BinaryTest, MessagesNameTheCall) {
       [&] {
         pow_(TensorDict({{"a", at::ones({2}, at::kLong)}}), 0.5);
       },
-      ThrowsWith<c10::ValueError>("pow_", "\"a\": the result has dtype Float"));
+      ThrowsWith<c10::ValueError>("pow_", "\"a\": result type Float can't be cast"));
 }
 
 }  // namespace

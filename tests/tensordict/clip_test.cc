@@ -121,5 +121,10 @@ TEST(ClipTest, AnEmptyTreeStaysEmpty) {
   EXPECT_EQ(clip_by_global_norm_(TensorDict(), 1).item<double>(), 0);
 }
 
+TEST(ClipTest, ANumberWithoutDimsKeepsItsDtype) {
+  const TensorDict td({{"w", at::ones({3}, at::kDouble)}, {"s", at::ones({})}});
+  EXPECT_EQ(clip_by_global_norm(td, 1)["s"].scalar_type(), at::kFloat);
+}
+
 }  // namespace
 }  // namespace graft

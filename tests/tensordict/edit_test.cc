@@ -149,5 +149,11 @@ TEST(EditTest, AFormOfOnesOwnIsAPairOfFunctions) {
               ThrowsWith<c10::ValueError>("edit: a form of 1 leaves for 3"));
 }
 
+TEST(EditTest, NamesThatEndLikeTheSeparatorAreErrorsToo) {
+  TensorDict tree({{"a_.b", at::ones({2})}});
+  EXPECT_THAT([&] { edit(tree, with_flat_keys("__"), [](TensorDict&) {}); },
+              ThrowsWith<c10::ValueError>("with_flat_keys", "\"a_.b\": it would be \"a._b\""));
+}
+
 }  // namespace
 }  // namespace graft

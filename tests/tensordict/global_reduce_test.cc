@@ -152,5 +152,11 @@ TEST(GlobalReduceTest, DotIsTheSumOfAllProducts) {
               ThrowsWith<c10::ValueError>("dot", "\"a\": shape [2], expected [2, 3, 2]", "\"c\": shape [2]"));
 }
 
+TEST(GlobalReduceTest, TheMeanOfManyHalfsIsWithinTheirRange) {
+  const TensorDict td({{"a", at::full({10000}, 100, at::kHalf)}, {"b", at::full({2}, 100, at::kHalf)}});
+  EXPECT_EQ(global_mean(td).item<double>(), 100);
+  EXPECT_EQ(global_mean(td).scalar_type(), at::kHalf);
+}
+
 }  // namespace
 }  // namespace graft

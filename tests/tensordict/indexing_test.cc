@@ -447,5 +447,11 @@ TEST(SelectTest, SaysWhatDoesNotFit) {
   EXPECT_THAT([&] { where(mask, tree, TensorDict(Sizes{2})); }, ThrowsWith<E>("batch size [2], expected [2, 3]"));
 }
 
+TEST(IndexPutTest, NothingIsWrittenIfOneDtypeDoesNotHaveTheNumber) {
+  TensorDict tree({{"a", at::ones({2})}, {"b", at::ones({2}, at::kByte)}}, {2});
+  EXPECT_THAT([&] { index_put_(tree, {0}, 300); }, ThrowsWith<c10::ValueError>("index_put_", "\"b\": the number 300"));
+  EXPECT_TRUE(at::equal(tree["a"], at::ones({2})));
+}
+
 }  // namespace
 }  // namespace graft

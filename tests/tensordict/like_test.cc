@@ -90,5 +90,12 @@ TEST(LikeTest, WorksInsideVmap) {
   EXPECT_TRUE(vmap(f)(td)["a"].equal(td["a"] * 2 + 1));
 }
 
+TEST(LikeTest, NothingIsFilledWithANumberThatOneDtypeDoesNotHave) {
+  const TensorDict td({{"a", at::ones({2})}, {"b", at::ones({2}, at::kByte)}, {"c", at::ones({2}, at::kByte)}});
+  EXPECT_THAT([&] { fill_(td, 300); }, ThrowsWith<c10::ValueError>("fill_", "\"b\"", "\"c\""));
+  EXPECT_TRUE(td["a"].equal(at::ones({2})));
+  EXPECT_TRUE(fill_(TensorDict({{"flag", at::ones({2}, at::kBool)}}), 0)["flag"].logical_not().all().item<bool>());
+}
+
 }  // namespace
 }  // namespace graft

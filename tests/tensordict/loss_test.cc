@@ -96,5 +96,13 @@ TEST(LossTest, LeavesOfOtherShapesOrKeysAreErrorsNotBroadcast) {
   }
 }
 
+TEST(LossTest, LeavesOfOtherDtypesAreListed) {
+  const TensorDict td({{"n", at::ones({2}, at::kLong)}, {"x", at::ones({2})}, {"c", at::ones({2}, at::kComplexFloat)}});
+  for (const Loss& loss : kLosses) {
+    EXPECT_THAT([&] { loss.of_trees(td, td, at::Reduction::Mean); },
+                ThrowsWith<c10::ValueError>(loss.name, "\"n\": dtype long", "\"c\""));
+  }
+}
+
 }  // namespace
 }  // namespace graft

@@ -100,5 +100,12 @@ TEST(MapTest, WhatTheFunctionThrowsPassesThrough) {
   EXPECT_THROW(map(example(), [](const at::Tensor&) -> at::Tensor { throw 3; }), int);
 }
 
+TEST(MapInPlaceTest, ResultsMayBeOtherLeavesOfTheTree) {
+  const TensorDict td({{"a", at::ones({2})}, {"b", at::zeros({2})}});
+  const TensorDict swapped({{"a", td["b"]}, {"b", td["a"]}});
+  zip_map_(td, swapped, [](const at::Tensor&, const at::Tensor& y) { return y; });
+  EXPECT_TRUE(td["a"].equal(at::zeros({2})) && td["b"].equal(at::ones({2})));
+}
+
 }  // namespace
 }  // namespace graft

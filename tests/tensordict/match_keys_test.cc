@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
 #include "tensordict/pointwise.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
@@ -61,6 +65,24 @@ TEST(MatchKeysTest, NoResultIsLocked) {
   locked.lock_();
   EXPECT_FALSE(keep_common(locked, right()).first.is_locked());
   EXPECT_FALSE(fill_missing(locked, right(), 0).first.is_locked());
+}
+
+TEST(MatchKeysTest, APartKeepsItsOwnBatchDimsWhateverTheOtherTreeHas) {
+  TensorDict plain({{"p.x", at::ones({4})}}, {4}), other(std::vector<int64_t>{4});
+  other.set("p", TensorDict({{"x", at::ones({4, 3})}, {"y", at::ones({4, 3})}}, {4, 3}));
+  EXPECT_EQ(fill_missing(plain, other, 0).first["p.y"].sizes(), at::IntArrayRef({4, 3}));
+}
+
+TEST(MatchKeysTest, LeavesAreFilledWithTheVeryNumber) {
+  const TensorDict empty, counts({{"n", at::ones({2}, at::kLong)}, {"m", at::ones({2}, at::kLong)}});
+  EXPECT_THAT([&] { fill_missing(empty, counts, 0.5); }, ThrowsWith<c10::ValueError>("fill_missing", "\"n\"", "\"m\""));
+  EXPECT_THAT(
+      [&] {
+        fill_missing(counts, empty, -INFINITY);
+        fill_missing(empty, counts, -INFINITY);
+      },
+      ThrowsWith<c10::ValueError>("\"n\"", "\"m\""));
+  EXPECT_EQ(fill_missing(empty, counts, 2.0).first.size(), 2);
 }
 
 }  // namespace

@@ -112,5 +112,19 @@ TEST(FlattenKeysTest, NamesWhatWouldCollide) {
   EXPECT_THAT([&] { flatten_keys(clash, "."); }, ThrowsWith<c10::ValueError>("without a dot"));
 }
 
+TEST(PartitionTest, UnflattenedKeysKeepTheBatchDimsOfParts) {
+  TensorDict td({{"id", at::ones({4})}}, {4});
+  td.set("p", TensorDict({{"x/y", at::ones({4, 3})}}, {4, 3}));
+  EXPECT_EQ(unflatten_keys(td, "/").batch_size("p"), (std::vector<int64_t>{4, 3}));
+}
+
+TEST(PartitionTest, MergedPartsHaveTheLongestOfTheirBatchDims) {
+  TensorDict shorter({{"id", at::ones({4})}}, {4}), longer(std::vector<int64_t>{4});
+  shorter.set("p", TensorDict({{"x", at::ones({4, 3, 2})}}, {4, 3}));
+  longer.set("p", TensorDict({{"y", at::ones({4, 3, 2})}}, {4, 3, 2}));
+  EXPECT_EQ(merge({shorter, longer}).batch_size("p"), (std::vector<int64_t>{4, 3, 2}));
+  EXPECT_EQ(merge({longer, shorter}).batch_size("p"), (std::vector<int64_t>{4, 3, 2}));
+}
+
 }  // namespace
 }  // namespace graft

@@ -206,5 +206,31 @@ TEST(TensorDictTest, APartAroundKeepsItsBatchDimsWhenAllItHoldsIsReplaced) {
   EXPECT_TRUE(td.nested_sizes().empty());
 }
 
+TEST(TensorDictTest, ATreeWithoutBatchDimsBringsThoseOfItsParts) {
+  TensorDict td({{"id", at::ones({4})}}, {4}), inner;
+  inner.set("q", TensorDict({{"x", at::ones({4, 3})}}, {4, 3}));
+  td.set("p", inner);
+  EXPECT_EQ(td.batch_size("p.q"), (std::vector<int64_t>{4, 3}));
+  EXPECT_EQ(td.batch_size("p"), (std::vector<int64_t>{4}));
+}
+
+TEST(TensorDictTest, SettingATreeListsEveryLeafThatDoesNotFit) {
+  TensorDict td({{"id", at::ones({4})}}, {4});
+  EXPECT_THAT(
+      [&] {
+        td.set("p", TensorDict({{"x", at::ones({2})}, {"y", at::ones({5})}}));
+      },
+      ThrowsWith<c10::ValueError>("\"p.x\": shape [2]", "\"p.y\": shape [5]"));
+  EXPECT_EQ(td.size(), 1);
+}
+
+TEST(TensorDictTest, TheBatchSizeOfAPartAgreesWithThoseWithin) {
+  TensorDict td({{"p.q.x", at::ones({4, 3, 7})}}, {4});
+  td.set_batch_size("p.q", {4, 3, 7});
+  EXPECT_THAT([&] { td.set_batch_size("p", {4, 5}); }, ThrowsWith<c10::ValueError>("\"p.q\""));
+  td.set_batch_size("p", {4, 3});
+  EXPECT_EQ(td.batch_size("p"), (std::vector<int64_t>{4, 3}));
+}
+
 }  // namespace
 }  // namespace graft

@@ -80,5 +80,17 @@ TEST(TernaryTest, WhatCannotBeWrittenIsListedAndNothingIsChanged) {
   EXPECT_THAT(td, TensorDictEq(tree(1, 2)));
 }
 
+TEST(TernaryTest, WholeNumbersTakeWholeFactors) {
+  const TensorDict td({{"n", at::ones({2}, at::kLong)}, {"x", at::ones({2})}});
+  EXPECT_THAT([&] { addcmul(td, td, td, 0.5); }, ThrowsWith<c10::ValueError>("addcmul", "factor 0.5", "\"n\""));
+  EXPECT_THAT([&] { addcmul_(td, td, td, 0.5); }, ThrowsWith<c10::ValueError>("addcmul_", "\"n\""));
+  EXPECT_TRUE(addcmul(td, td, td, 2)["n"].equal(at::full({2}, 3, at::kLong)));
+}
+
+TEST(TernaryTest, NothingIsWrittenInPlaceIfOneLeafCannotBe) {
+  const TensorDict td({{"a", at::ones({2})}, {"count", at::ones({2}, at::kLong)}});
+  EXPECT_THAT([&] { lerp_(td, td, 0.01); }, ThrowsWith<c10::ValueError>("lerp_", "\"count\""));
+}
+
 }  // namespace
 }  // namespace graft

@@ -14,6 +14,7 @@
 #include "tensordict/like.h"
 #include "tests/testing/tensordict_matchers.h"
 #include "tests/testing/throws_with.h"
+#include "vmap/vmap.h"
 
 namespace graft {
 namespace {
@@ -178,6 +179,44 @@ TEST(ClearTest, LeavesTheBatchSize) {
   EXPECT_EQ(td.batch_size(), std::vector<int64_t>{2});
   td.lock_();
   EXPECT_THAT([&] { clear(td); }, ThrowsWith<c10::Error>("locked"));
+}
+
+TEST(RenameKeyTest, PartsKeepTheirBatchDims) {
+  TensorDict td({{"id", at::ones({4})}}, {4});
+  td.set("p", TensorDict({{"x", at::ones({4, 3})}}, {4, 3}));
+  rename_key(td, "p.x", "p.y");
+  EXPECT_EQ(td.batch_size("p"), (std::vector<int64_t>{4, 3}));
+  rename_key(td, "p", "q");
+  EXPECT_EQ(td.batch_size("q"), (std::vector<int64_t>{4, 3}));
+}
+
+TEST(UpdateTest, ANewPartWithFewerBatchDimsThanTheOneAroundFollowsThat) {
+  TensorDict td({{"id", at::ones({4})}}, {4});
+  td.set("p", TensorDict({{"x", at::ones({4, 3, 2})}}, {4, 3, 2}));
+  TensorDict other({{"id", at::ones({4})}}, {4});
+  other.set("p.q", TensorDict({{"y", at::ones({4, 3, 2})}}, {4, 3}));
+  update(td, other);
+  EXPECT_EQ(td.batch_size("p.q"), (std::vector<int64_t>{4, 3, 2}));
+}
+
+TEST(UpdateInPlaceTest, ValuesMayLieInTheMemoryOfTheLeaves) {
+  const at::Tensor base = at::arange(4.);
+  const TensorDict td({{"a", base.slice(0, 0, 2)}, {"b", base.slice(0, 2, 4)}});
+  update_(td, TensorDict({{"a", td["b"]}, {"b", td["a"]}}));
+  EXPECT_TRUE(base.equal(at::tensor({2.f, 3.f, 0.f, 1.f})));
+  const TensorDict shifted({{"a", base.slice(0, 0, 3)}});
+  update_(shifted, TensorDict({{"a", base.slice(0, 1, 4)}}));
+  EXPECT_TRUE(base.equal(at::tensor({3.f, 0.f, 1.f, 1.f})));
+}
+
+TEST(UpdateInPlaceTest, AValueOfATransformDoesNotLeaveIt) {
+  const TensorDict outer({{"a", at::ones({2})}, {"b", at::ones({})}});
+  const auto leak = [&](const at::Tensor& x) {
+    update_(outer, TensorDict({{"a", at::zeros({2})}, {"b", x}}));
+    return x;
+  };
+  EXPECT_THAT([&] { vmap(leak)(at::ones({3})); }, ThrowsWith<c10::ValueError>("update_", "\"b\"", "transform"));
+  EXPECT_TRUE(outer["a"].equal(at::ones({2})));
 }
 
 }  // namespace

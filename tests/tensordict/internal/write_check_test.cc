@@ -90,6 +90,11 @@ TEST(WriteCheckTest, RefusesWhatLibTorchRefuses) {
   }
 }
 
+TEST(WriteCheckTest, TakesTensorsWithoutStrides) {
+  EXPECT_FALSE(is_refused(at::eye(2).to_sparse(), at::ones({2, 2}).to_sparse()));
+  EXPECT_FALSE(is_refused(at::zeros({2}, at::kMeta), at::ones({2}, at::kMeta)));
+}
+
 TEST(WriteCheckTest, RefusesShapesThatDoNotBroadcastAndImaginaryPartsThatWouldBeLost) {
   EXPECT_FALSE(is_refused(at::zeros({2, 3}), at::ones({3})));
   EXPECT_TRUE(is_refused(at::zeros({2, 3}), at::ones({2})));
