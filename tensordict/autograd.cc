@@ -29,13 +29,12 @@ struct Roots {
 
 void describe_factor(const std::string& path, const at::Tensor& output, const at::Tensor* factor,
                      std::ostream& problems) {
-  if (!factor && output.numel() == 1 && !output.is_complex()) return;
   if (!factor && output.is_complex()) {
     problems << "\n  output \"" << path << "\": complex, expected an entry in grad_outputs";
-  } else if (!factor) {
+  } else if (!factor && output.numel() != 1) {
     problems << "\n  output \"" << path << "\": shape " << output.sizes()
              << ", expected a single number or an entry in grad_outputs";
-  } else if (factor->sizes() != output.sizes()) {
+  } else if (factor && factor->sizes() != output.sizes()) {
     problems << "\n  grad_outputs \"" << path << "\": shape " << factor->sizes() << ", expected " << output.sizes();
   }
 }
@@ -85,25 +84,18 @@ bool has_gradient(const at::Tensor& leaf) {
   return can_have && leaf.grad().defined();
 }
 
-void check_not_of_inference(const TensorDict& tree) {
-  if (c10::InferenceMode::is_enabled()) return;
-  std::string problems;
-  for (const auto& [path, leaf] : tree.leaves()) {
-    if (leaf.is_inference()) problems += c10::str("\n  \"", path, '"');
-  }
-  TORCH_CHECK_VALUE(problems.empty(),
-                    "requires_grad_: these leaves were made in inference mode; clone them:", problems);
-}
-
-/// Checks that the flag of every leaf may be taken away.
-void check_leaves_of_autograd(const TensorDict& tree) {
+/// Checks that no leaf is one that `is_refused`, before the flag of any is set.
+void check_flags(const TensorDict& tree, bool (*is_refused)(const at::Tensor&), const char* why) {
   std::ostringstream problems;
   for (const auto& [path, leaf] : tree.leaves()) {
-    if (!leaf.is_leaf()) problems << "\n  \"" << path << '"';
+    if (is_refused(leaf)) problems << "\n  \"" << path << '"';
   }
   const std::string text = problems.str();
-  TORCH_CHECK_VALUE(text.empty(), "requires_grad_: these leaves were computed from others; detach them instead:", text);
+  TORCH_CHECK_VALUE(text.empty(), "requires_grad_: these leaves were ", why, ':', text);
 }
+
+bool is_of_inference(const at::Tensor& leaf) { return leaf.is_inference() && !c10::InferenceMode::is_enabled(); }
+bool is_computed(const at::Tensor& leaf) { return !leaf.is_leaf(); }
 
 }  // namespace
 
@@ -140,9 +132,9 @@ void backward(const TensorDict& outputs, const BackwardOptions& options) {
 const TensorDict& requires_grad_(const TensorDict& tree, bool requires_grad) {
   if (requires_grad) {
     internal::check_floating_or_complex("requires_grad_", tree);
-    check_not_of_inference(tree);
+    check_flags(tree, is_of_inference, "made in inference mode; clone them");
   } else {
-    check_leaves_of_autograd(tree);
+    check_flags(tree, is_computed, "computed from others; detach them instead");
   }
   for (const at::Tensor& leaf : tree.values()) leaf.requires_grad_(requires_grad);
   return tree;

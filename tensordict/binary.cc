@@ -2,7 +2,6 @@
 
 #include <ATen/Functions.h>
 
-#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -80,16 +79,18 @@ TensorDict clamp(const TensorDict& tree, const Operand& min, const Operand& max)
 }
 
 const TensorDict& clamp_(const TensorDict& tree, const Operand& min, const Operand& max) {
-  // Both ends are asked for before the first one is written.
-  internal::with_side("clamp_", tree, min, [&](const auto& side) {
-    internal::check_write(
-        "clamp_", tree, [](const at::Tensor& a, const auto& b) { a.clamp_min_(b); }, side);
+  internal::with_side("clamp_", tree, min, [&](const auto& lower) {
+    internal::with_side("clamp_", tree, max, [&](const auto& upper) {
+      write_leaves(
+          "clamp_", tree,
+          [](const auto& leaves, const auto& l, const auto& u) {
+            at::_foreach_clamp_min_(leaves, l);
+            at::_foreach_clamp_max_(leaves, u);
+          },
+          [](const at::Tensor& leaf, const auto& l, const auto& u) { leaf.clamp_min_(l).clamp_max_(u); }, lower, upper);
+    });
   });
-  internal::with_side("clamp_", tree, max, [&](const auto& side) {
-    internal::check_write(
-        "clamp_", tree, [](const at::Tensor& a, const auto& b) { a.clamp_max_(b); }, side);
-  });
-  return clamp_max_(clamp_min_(tree, min), max);
+  return tree;
 }
 
 TensorDict remainder(const TensorDict& tree, const Operand& divisor) {
@@ -99,12 +100,9 @@ TensorDict remainder(const TensorDict& tree, const Operand& divisor) {
 }
 
 const TensorDict& remainder_(const TensorDict& tree, const Operand& divisor) {
-  const auto of_leaf = [](const at::Tensor& a, const auto& b) { a.remainder_(b); };
   internal::with_side("remainder_", tree, divisor, [&](const auto& side) {
-    const auto of_all = [&](const Tensors& leaves, const auto& divisors) {
-      for (std::size_t i = 0; i < leaves.size(); ++i) of_leaf(leaves[i], internal::leaf_of(divisors, i));
-    };
-    write_leaves("remainder_", tree, of_all, of_leaf, side);
+    internal::write_each_leaf(
+        "remainder_", tree, [](const at::Tensor& a, const auto& b) { a.remainder_(b); }, side);
   });
   return tree;
 }

@@ -155,8 +155,7 @@ void LazyStack::set_(std::string_view path, const at::Tensor& value) const {
   const std::vector<at::Tensor> parts = value.expand(sizes).unbind(dim_);
   KeyTable names;
   for (std::size_t i = 0; i < size(); ++i) names.insert(c10::str("member ", i, '.', path));
-  internal::check_writable("LazyStack::set_", names, leaves, parts);
-  internal::copy_values(leaves, parts);
+  internal::write_values("LazyStack::set_", names, leaves, parts);
 }
 
 void LazyStack::erase(std::string_view path) {

@@ -81,11 +81,7 @@ const TensorDict& zero_(const TensorDict& tree) {
 }
 
 const TensorDict& fill_(const TensorDict& tree, const at::Scalar& value) {
-  const auto fill_one = [&](const at::Tensor& leaf) { leaf.fill_(value); };
-  const auto fill_all = [&](const Tensors& leaves) {
-    for (const at::Tensor& leaf : leaves) fill_one(leaf);
-  };
-  internal::write_leaves("fill_", tree, fill_all, fill_one);
+  internal::write_each_leaf("fill_", tree, [&](const at::Tensor& leaf) { leaf.fill_(value); });
   return tree;
 }
 

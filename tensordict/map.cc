@@ -27,8 +27,7 @@ Tensors results(const char* call, const TensorDict& left, const TensorDict& righ
 
 /// Copies `values` into the leaves of `tree`.
 const TensorDict& write(const char* call, const TensorDict& tree, const Tensors& values) {
-  internal::check_writable(call, *tree.keys(), tree.values(), values);
-  internal::copy_values(tree.values(), values);
+  internal::write_values(call, *tree.keys(), tree.values(), values);
   return tree;
 }
 

@@ -13,12 +13,9 @@
 namespace graft {
 namespace {
 
-TensorDict leaves_in(const TensorDict& tree, const TensorDict& other) {
-  return filter(tree, [&](const std::string& path, const at::Tensor&) { return other.find(path) != nullptr; });
-}
-
-TensorDict leaves_not_in(const TensorDict& tree, const TensorDict& other) {
-  return filter(tree, [&](const std::string& path, const at::Tensor&) { return other.find(path) == nullptr; });
+/// Returns the leaves of `tree` that `other` has too, and those that it has not.
+std::pair<TensorDict, TensorDict> divide(const TensorDict& tree, const TensorDict& other) {
+  return partition(tree, [&](const std::string& path, const at::Tensor&) { return other.find(path) != nullptr; });
 }
 
 /// Checks that no leaf would be filled with another number.
@@ -35,7 +32,7 @@ void check_fill(const TensorDict& missing, const at::Scalar& value) {
 }
 
 TensorDict filled(const TensorDict& tree, const TensorDict& other, const at::Scalar& value) {
-  const TensorDict missing = leaves_not_in(other, tree);
+  const TensorDict missing = divide(other, tree).second;
   check_fill(missing, value);
   TensorDict result = tree.unlocked();
   update(result, new_full(missing, tree.batch_size(), value));
@@ -45,7 +42,7 @@ TensorDict filled(const TensorDict& tree, const TensorDict& other, const at::Sca
 }  // namespace
 
 std::pair<TensorDict, TensorDict> keep_common(const TensorDict& left, const TensorDict& right) {
-  return {leaves_in(left, right), leaves_in(right, left)};
+  return {divide(left, right).first, divide(right, left).first};
 }
 
 std::pair<TensorDict, TensorDict> fill_missing(const TensorDict& left, const TensorDict& right,

@@ -78,8 +78,7 @@ void update(TensorDict& tree, const TensorDict& other, const UpdateOptions& opti
 
 void update_(const TensorDict& tree, const TensorDict& other) {
   const Tensors targets = targets_in("update_", tree, other);
-  internal::check_writable("update_", *other.keys(), targets, other.values());
-  internal::copy_values(targets, other.values());
+  internal::write_values("update_", *other.keys(), targets, other.values());
 }
 
 void set_(const TensorDict& tree, std::string_view path, const at::Tensor& value) {
@@ -87,8 +86,7 @@ void set_(const TensorDict& tree, std::string_view path, const at::Tensor& value
   const Tensors targets = {tree.at(path)}, values = {value};
   KeyTable keys;
   keys.insert(path);
-  internal::check_writable("set_", keys, targets, values);
-  internal::copy_values(targets, values);
+  internal::write_values("set_", keys, targets, values);
 }
 
 TensorDict replace(const TensorDict& tree, const TensorDict& other) {

@@ -109,4 +109,10 @@ void copy_values(const std::vector<at::Tensor>& targets, const std::vector<at::T
   for (std::size_t i = 0; i < targets.size(); ++i) targets[i].copy_(sources[i]);
 }
 
+void write_values(std::string_view call, const KeyTable& keys, const std::vector<at::Tensor>& targets,
+                  const std::vector<at::Tensor>& values) {
+  check_writable(call, keys, targets, values);
+  copy_values(targets, values);
+}
+
 }  // namespace graft::internal

@@ -60,4 +60,8 @@ void check_writable(std::string_view call, const KeyTable& keys, const std::vect
 /// Gradients flow, as LibTorch's fused copy would not have them.
 void copy_values(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& values);
 
+/// Does both. \throws as check_writable; nothing is changed then.
+void write_values(std::string_view call, const KeyTable& keys, const std::vector<at::Tensor>& targets,
+                  const std::vector<at::Tensor>& values);
+
 }  // namespace graft::internal

@@ -100,16 +100,21 @@ void check_write(const char* call, const TensorDict& tree, Single single, const 
   problems.throw_if_any(call);
 }
 
-/// Writes to every leaf of `tree`, as for_all_leaves computes. \throws as check_write; nothing is changed then.
+/// Writes to every leaf of `tree`, one after the other. \throws as check_write; nothing is changed then.
+template <typename Single, typename... Sides>
+void write_each_leaf(const char* call, const TensorDict& tree, Single single, const Sides&... sides) {
+  check_write(call, tree, single, sides...);
+  for (std::size_t i = 0; i < tree.size(); ++i) single(tree.values()[i], leaf_of(sides, i)...);
+}
+
+/// Writes to every leaf of `tree`, by one operation. \throws as check_write; nothing is changed then.
 template <typename Fused, typename Single, typename... Sides>
 void write_leaves(const char* call, const TensorDict& tree, Fused fused, Single single, const Sides&... sides) {
-  if (tree.empty()) return;
-  check_write(call, tree, single, sides...);
-  const Tensors& leaves = tree.values();
-  if (any_transformed(leaves) || (false || ... || any_transformed(sides))) {
-    for (std::size_t i = 0; i < leaves.size(); ++i) single(leaves[i], leaf_of(sides, i)...);
-  } else {
-    fused(leaves, sides...);
+  if (any_transformed(tree.values()) || (false || ... || any_transformed(sides))) {
+    write_each_leaf(call, tree, single, sides...);
+  } else if (!tree.empty()) {
+    check_write(call, tree, single, sides...);
+    fused(tree.values(), sides...);
   }
 }
 

@@ -76,6 +76,10 @@ class _:
         return getattr(td, arguments["name"])(a, b, value=arguments["value"])
 
 
+def by_symbol(td, other, arguments):
+    return getattr(td, f"__{arguments['name']}__")(other)
+
+
 @operation("compare", 40)
 class _:
     def propose(source):
@@ -85,8 +89,7 @@ class _:
             other["zz"] = tensor(source, list(td.batch_size), "float")
         return [td, other], {"name": source.choice(["eq", "ne", "lt", "le", "gt", "ge"])}
 
-    def run(td, other, arguments):
-        return getattr(td, f"__{arguments['name']}__")(other)
+    run = by_symbol
 
 
 @operation("logical", 20)
@@ -95,8 +98,7 @@ class _:
         td = tree(source, kinds=("bool",))
         return [td, like(source, td)], {"name": source.choice(["and", "or", "xor"])}
 
-    def run(td, other, arguments):
-        return getattr(td, f"__{arguments['name']}__")(other)
+    run = by_symbol
 
 
 @operation("bitwise", 20)
@@ -105,8 +107,7 @@ class _:
         td = tree(source, kinds=("long", "bool", "float") if misuse(source) else ("long", "bool"))
         return [td, like(source, td)], {"name": source.choice(["and", "or", "xor"])}
 
-    def run(td, other, arguments):
-        return getattr(td, f"__{arguments['name']}__")(other)
+    run = by_symbol
 
 
 @operation("scaled", 20)
