@@ -48,7 +48,12 @@ def forms(leaves, folder):
     key, leaf = key_of(leaves // 2), torch.zeros(4)
     name = "/".join(key)
     half = [key_of(i) for i in range(0, leaves, 2)]
-    result = {
+    members = [tree.clone() for _ in range(MEMBERS)]
+    stacked = torch.stack(members)
+    file, mapped = os.path.join(folder, f"{leaves}.pt"), os.path.join(folder, str(leaves))
+    torch.save(tree, file)
+    tree.memmap(mapped)
+    return {
         "nested get, td[key]": (lambda: tree[key], "Get"),
         "flat get, td[name]": (lambda: flat[name], "GetFlat"),
         "set": (lambda: tree.set(key, leaf), "Set"),
@@ -60,22 +65,13 @@ def forms(leaves, folder):
         "add two trees": (lambda: tree + other, "Add"),
         "deep clone": (lambda: tree.clone(), "Clone"),
         "consolidate": (lambda: tree.consolidate(), "Consolidate"),
+        "stack of 64": (lambda: torch.stack(members), "Stack"),
+        "index, td[3]": (lambda: stacked[3], "Index"),
+        "save, torch.save": (lambda: torch.save(tree, file), "Save"),
+        "load, torch.load": (lambda: torch.load(file, weights_only=False), "Load"),
+        "save, memmap": (lambda: tree.memmap(mapped), "SaveMemmap"),
+        "load, load_memmap": (lambda: TensorDict.load_memmap(mapped), "LoadMemmap"),
     }
-    if leaves <= 1000:
-        members = [tree.clone() for _ in range(MEMBERS)]
-        stacked = torch.stack(members)
-        file, mapped = os.path.join(folder, f"{leaves}.pt"), os.path.join(folder, str(leaves))
-        torch.save(tree, file)
-        tree.memmap(mapped)
-        result |= {
-            "stack of 64": (lambda: torch.stack(members), "Stack"),
-            "index, td[3]": (lambda: stacked[3], "Index"),
-            "save, torch.save": (lambda: torch.save(tree, file), "Save"),
-            "load, torch.load": (lambda: torch.load(file, weights_only=False), "Load"),
-            "save, memmap": (lambda: tree.memmap(mapped), "SaveMemmap"),
-            "load, load_memmap": (lambda: TensorDict.load_memmap(mapped), "LoadMemmap"),
-        }
-    return result
 
 
 def main():
